@@ -1,0 +1,1 @@
+//! The rule of a rate account: GCRA with a full burst.

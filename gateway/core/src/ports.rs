@@ -1,0 +1,68 @@
+//! The ports: what the rules need of the world, as promises in words. Adapters live in `gateway-policy`,
+//! `gateway-stores` and `gateway-embedded`; one conformance suite per port (`gateway-testkit`) holds them to the words.
+
+mod admission;
+mod budgets;
+mod bus;
+mod ledger;
+mod policies;
+mod presence;
+
+pub use admission::{Admission, Installed};
+pub use budgets::{Budgets, ChargeOutcome};
+pub use bus::{Bus, Delivery, Inbox, Subscription};
+pub use ledger::{ChatLedger, SaleLedger};
+pub use policies::{Answer, Policies, PolicySet, PolicyStatus};
+pub use presence::Presence;
+
+/// Which service failed a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Store {
+    /// Admission, budgets, presence.
+    Redis,
+    /// Bus.
+    Nats,
+    /// Ledger.
+    Mysql,
+}
+
+impl Store {
+    /// The word used in metrics and in `/readyz`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Redis => "redis",
+            Self::Nats => "nats",
+            Self::Mysql => "mysql",
+        }
+    }
+}
+
+/// How a port failed, as far as the caller's next step depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PortErrorKind {
+    /// The service could not be reached or did not answer in time; the effect may or may not have happened. Retry.
+    Unavailable,
+    /// The caller no longer holds the lease it acted under; nothing happened. Stop.
+    Fenced,
+    /// The service answered, and the answer makes no sense. A bug or damage; retrying the same call will not help.
+    Broken,
+}
+
+/// A port failed. Business outcomes are never errors.
+#[derive(Debug, thiserror::Error)]
+#[error("{store}: {doing}", store = store.as_str())]
+pub struct PortError {
+    /// How it failed.
+    pub kind: PortErrorKind,
+    /// Who failed.
+    pub store: Store,
+    /// What was tried, e.g. `admit attempts`.
+    pub doing: &'static str,
+    /// The client library's error.
+    #[source]
+    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// What port calls return.
+pub type PortResult<T> = Result<T, PortError>;
