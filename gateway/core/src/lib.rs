@@ -12,5 +12,6 @@ pub mod policy;
 pub mod ports;
 pub mod principal;
 pub mod request;
+pub mod route;
 pub mod sale;
 pub mod time;
