@@ -7,6 +7,7 @@
 
 pub mod chat;
 pub mod id;
+pub mod origin;
 pub mod path;
 pub mod policy;
 pub mod ports;
