@@ -6,6 +6,7 @@
 //! Redis, NATS, MySQL). `now`, seeds and answers of the world are arguments.
 
 pub mod chat;
+pub mod client_addr;
 pub mod config;
 pub mod id;
 pub mod origin;
