@@ -18,3 +18,4 @@ pub mod request;
 pub mod route;
 pub mod sale;
 pub mod time;
+pub mod trace;
