@@ -5,6 +5,7 @@
 //! What never happens here: I/O, reading a clock, drawing randomness, naming a product (pingora, wasmtime,
 //! Redis, NATS, MySQL). `now`, seeds and answers of the world are arguments.
 
+pub mod backoff;
 pub mod balance;
 pub mod chat;
 pub mod client_addr;
