@@ -5,6 +5,7 @@
 
 pub mod assign;
 pub mod code;
+pub mod connection;
 pub mod event;
 pub mod frame;
 pub mod partition;
