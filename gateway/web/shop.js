@@ -124,7 +124,7 @@ function drawSale() {
   drawClock(activity);
   drawStock(activity);
   drawButton(activity);
-  drawResult();
+  drawResult(activity);
 }
 
 function drawPrice({ priceCents, originalPriceCents }) {
@@ -203,14 +203,15 @@ function drawButton(activity) {
   byId("buy-text").textContent = text;
 }
 
-function drawResult() {
+function drawResult(activity) {
   const { view } = purchase;
-  const sign = JSON.stringify(view);
+  const hint = activity.left > 0 ? `hint.${phaseOf(activity)}` : "hint.soldOut";
+  const sign = JSON.stringify(view.kind === "idle" ? hint : view);
   if (drawn.result === sign) return;
   drawn.result = sign;
   const box = byId("result");
   box.dataset.kind = view.kind;
-  box.replaceChildren(...resultOf(view));
+  box.replaceChildren(...(view.kind === "idle" ? [make("p", "", t(hint))] : resultOf(view)));
 }
 
 function resultOf(view) {
