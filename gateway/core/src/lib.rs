@@ -6,7 +6,6 @@
 //! Redis, NATS, MySQL). `now`, seeds and answers of the world are arguments.
 
 pub mod backoff;
-pub mod balance;
 pub mod chat;
 pub mod client_addr;
 pub mod config;
