@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway_core::ports::{Admission, Budgets, Bus, Presence};
-use gateway_embedded::{EmbeddedAdmission, EmbeddedBudgets, EmbeddedBus, EmbeddedPresence, system_clock};
+use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Presence, SaleLedger};
+use gateway_embedded::{
+    EmbeddedAdmission, EmbeddedBudgets, EmbeddedBus, EmbeddedChatLedger, EmbeddedPresence, EmbeddedSaleLedger, system_clock,
+};
 use gateway_testkit::conformance::{self, Fresh};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -30,4 +32,16 @@ async fn bus_conforms() {
 async fn presence_conforms() {
     let store: Arc<dyn Presence> = Arc::new(EmbeddedPresence::new(system_clock()));
     conformance::presence::all(&store, &Fresh::new(1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sale_ledger_conforms() {
+    let store: Arc<dyn SaleLedger> = Arc::new(EmbeddedSaleLedger::new());
+    conformance::sale_ledger::all(&store, &Fresh::new(1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn chat_ledger_conforms() {
+    let store: Arc<dyn ChatLedger> = Arc::new(EmbeddedChatLedger::new(system_clock()));
+    conformance::chat_ledger::all(&store, &Fresh::new(1)).await;
 }
