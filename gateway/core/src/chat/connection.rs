@@ -317,7 +317,7 @@ impl Connection {
         debug_assert!(self.lookups.len() <= self.limits.lookups_max);
         debug_assert!(self.lookups.values().map(Vec::len).sum::<usize>() <= self.limits.sends_max);
         debug_assert!((1..=self.limits.frame.page_max).contains(&self.page_limit));
-        self.sends.check_invariants(self.limits.sends_max, self.limits.sessions_max);
+        self.sends.check_invariants(self.limits.sends_max);
         self.requests.check_invariants(&self.limits);
         self.outbox.check_invariants();
         self.check_delivery_invariants();
