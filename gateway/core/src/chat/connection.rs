@@ -201,7 +201,13 @@ impl Connection {
     /// An event arrived on the party's subject.
     pub fn handle_event(&mut self, event: Event, now: UnixMillis) {
         match event {
-            Event::Stored { message, dup, origin, user: _, agent: _ } => self.on_stored(message, dup, origin, now),
+            Event::Stored { message, dup, origin, user: _, agent } => {
+                if let Some(session) = self.sessions.get_mut(&message.session) {
+                    // The word of the assignment may have been lost. An agent that is known is not replaced: this may be old.
+                    session.agent = session.agent.take().or(agent);
+                }
+                self.on_stored(message, dup, origin, now);
+            }
             Event::Refused { client_msg_id, session, origin, code } => {
                 if origin == self.conn_id.as_str() {
                     let req_id = self.sends.settle(session, &client_msg_id);

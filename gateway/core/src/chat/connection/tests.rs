@@ -1,5 +1,7 @@
 //! Rules of a connection, one at a time, against answers given by hand.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "whatever a test does not expect ends it")]
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -99,8 +101,8 @@ impl Rig {
     }
 
     /// Drains; short forms of frames, requests in debug form.
-    fn brief(&mut self) -> Vec<String> {
-        self.drain().iter().map(brief).collect()
+    fn short(&mut self) -> Vec<String> {
+        self.drain().iter().map(short).collect()
     }
 
     fn text(&mut self, frame: &Value) {
@@ -148,7 +150,7 @@ fn frame(output: &Output) -> Value {
     }
 }
 
-fn brief(output: &Output) -> String {
+fn short(output: &Output) -> String {
     match output {
         Output::Write(text) => {
             let value: Value = serde_json::from_str(text).unwrap();
@@ -179,21 +181,21 @@ fn the_next_message_is_written_and_an_old_one_dropped() {
     rig.event(live(45));
     rig.event(live(45));
     rig.event(live(44));
-    assert_eq!(rig.brief(), ["text a45 1 45"]);
+    assert_eq!(rig.short(), ["text a45 1 45"]);
 }
 
 #[test]
 fn a_late_message_is_shown_in_its_place() {
     let mut rig = Rig::at(0);
     rig.event(live(3));
-    assert_eq!(rig.brief(), [format!("page {S} after 0 limit 200")]);
+    assert_eq!(rig.short(), [format!("page {S} after 0 limit 200")]);
     rig.event(live(1));
     rig.event(live(2));
-    assert!(rig.brief().is_empty(), "live messages are left to the page");
+    assert!(rig.short().is_empty(), "live messages are left to the page");
     rig.page(0, rows(1..=3));
-    assert_eq!(rig.brief(), ["text a1 1 1", "text a2 1 2", "text a3 1 3"]);
+    assert_eq!(rig.short(), ["text a1 1 1", "text a2 1 2", "text a3 1 3"]);
     rig.event(live(4));
-    assert_eq!(rig.brief(), ["text a4 1 4"]);
+    assert_eq!(rig.short(), ["text a4 1 4"]);
 }
 
 #[test]
@@ -203,12 +205,12 @@ fn a_message_committed_while_a_page_was_read_is_not_lost() {
     rig.drain();
     rig.event(live(3));
     rig.page(0, rows(1..=2));
-    assert_eq!(rig.brief(), ["text a1 1 1", "text a2 1 2"], "the page is short, but 3 was heard of");
+    assert_eq!(rig.short(), ["text a1 1 1", "text a2 1 2"], "the page is short, but 3 was heard of");
     let due = rig.connection.poll_timeout().unwrap();
     rig.connection.handle_timeout(due);
-    assert_eq!(rig.brief(), [format!("page {S} after 2 limit 200")]);
+    assert_eq!(rig.short(), [format!("page {S} after 2 limit 200")]);
     rig.page(2, rows(3..=3));
-    assert_eq!(rig.brief(), ["text a3 1 3"]);
+    assert_eq!(rig.short(), ["text a3 1 3"]);
 }
 
 #[test]
@@ -217,10 +219,10 @@ fn a_store_that_fails_is_asked_again_after_a_pause() {
     rig.event(live(2));
     rig.drain();
     rig.connection.handle_page(S, Page::After { seq: 0, limit: 200 }, Err(Unavailable), rig.now);
-    assert!(rig.brief().is_empty());
+    assert!(rig.short().is_empty());
     assert_eq!(rig.connection.poll_timeout(), Some(UnixMillis(START.0 + 100)));
     rig.connection.handle_timeout(UnixMillis(START.0 + 100));
-    assert_eq!(rig.brief(), [format!("page {S} after 0 limit 200")]);
+    assert_eq!(rig.short(), [format!("page {S} after 0 limit 200")]);
 }
 
 #[test]
@@ -228,16 +230,16 @@ fn the_position_check_finds_what_the_bus_lost() {
     let mut rig = Rig::at(5);
     rig.later(10_000);
     rig.connection.handle_timeout(rig.now);
-    assert_eq!(rig.brief(), ["Ping", "tops 1"]);
+    assert_eq!(rig.short(), ["Ping", "tops 1"]);
     rig.tops(1, 7);
-    assert_eq!(rig.brief(), [format!("page {S} after 5 limit 200")]);
+    assert_eq!(rig.short(), [format!("page {S} after 5 limit 200")]);
     rig.page(5, rows(6..=7));
-    assert_eq!(rig.brief(), ["text a6 1 6", "text a7 1 7"]);
+    assert_eq!(rig.short(), ["text a6 1 6", "text a7 1 7"]);
     rig.later(10_000);
     rig.connection.handle_timeout(rig.now);
     rig.drain();
     rig.tops(1, 7);
-    assert!(rig.brief().is_empty());
+    assert!(rig.short().is_empty());
 }
 
 #[test]
@@ -293,7 +295,7 @@ fn large_messages_are_written_as_far_as_they_fit_and_the_rest_is_read_again() {
     let written = rig.connection.outbox.bytes();
     assert!(written < 400_000, "{written}");
     assert_eq!(rig.connection.poll_ask(), None, "no page is asked for while the socket does not keep up");
-    let drained = rig.brief();
+    let drained = rig.short();
     let written = |seq: u64| format!("text a{seq} 1 {seq}");
     let again = format!("page {S} after 5 limit 5");
     assert_eq!(drained, [written(1), written(2), written(3), again, written(4), written(5)], "half the queue must be free");
@@ -310,7 +312,7 @@ fn a_client_that_reads_nothing_costs_bounded_memory_and_is_closed_as_slow() {
     rig.later(10_000);
     rig.connection.handle_pong(rig.now);
     rig.connection.handle_timeout(rig.now);
-    assert_eq!(rig.brief(), ["close 4008"], "pongs do not make up for frames that are not read");
+    assert_eq!(rig.short(), ["close 4008"], "pongs do not make up for frames that are not read");
 }
 
 // Resume
@@ -319,41 +321,41 @@ fn a_client_that_reads_nothing_costs_bounded_memory_and_is_closed_as_slow() {
 fn a_position_that_fits_is_replayed() {
     let mut rig = Rig::at(44);
     rig.resume("1", 42);
-    assert_eq!(rig.brief(), [format!("page {S} after 42 limit 200")]);
+    assert_eq!(rig.short(), [format!("page {S} after 42 limit 200")]);
     rig.page(42, rows(43..=44));
-    assert_eq!(rig.brief(), ["text a43 1 43", "text a44 1 44", "replay_end 44"]);
+    assert_eq!(rig.short(), ["text a43 1 43", "text a44 1 44", "replay_end 44"]);
 }
 
 #[test]
 fn a_current_client_gets_just_the_end() {
     let mut rig = Rig::at(44);
     rig.resume("1", 44);
-    assert_eq!(rig.brief(), ["replay_end 44"]);
+    assert_eq!(rig.short(), ["replay_end 44"]);
 }
 
 #[test]
 fn an_empty_session_resumes_from_nothing() {
     let mut rig = Rig::at(0);
     rig.resume("1", 0);
-    assert_eq!(rig.brief(), ["replay_end 0"]);
+    assert_eq!(rig.short(), ["replay_end 0"]);
     let mut rig = Rig::start(Vec::new(), Some((None, 0)), ConnectionLimits::default());
-    assert_eq!(rig.brief(), ["hello"]);
+    assert_eq!(rig.short(), ["hello"]);
 }
 
 #[test]
 fn a_position_beyond_the_end_is_compared_with_the_ledger_first() {
     let mut rig = Rig::at(42);
     rig.resume("1", 500);
-    assert_eq!(rig.brief(), ["tops 1"]);
+    assert_eq!(rig.short(), ["tops 1"]);
     rig.tops(1, 42);
-    assert_eq!(rig.brief(), ["resync 1 42 ahead"]);
+    assert_eq!(rig.short(), ["resync 1 42 ahead"]);
     rig.event(live(43));
-    assert_eq!(rig.brief(), ["text a43 1 43"]);
+    assert_eq!(rig.short(), ["text a43 1 43"]);
 
     rig.resume("1", 45);
     rig.drain();
     rig.tops(1, 45);
-    assert_eq!(rig.brief(), ["replay_end 45"], "the client knew more than this node");
+    assert_eq!(rig.short(), ["replay_end 45"], "the client knew more than this node");
 }
 
 #[test]
@@ -363,11 +365,11 @@ fn an_earlier_answer_does_not_settle_a_later_question() {
     rig.connection.handle_timeout(rig.now);
     rig.drain();
     rig.resume("1", 43);
-    assert!(rig.brief().is_empty(), "one question at a time");
+    assert!(rig.short().is_empty(), "one question at a time");
     rig.tops(1, 42);
-    assert_eq!(rig.brief(), ["tops 1"]);
+    assert_eq!(rig.short(), ["tops 1"]);
     rig.tops(1, 43);
-    assert_eq!(rig.brief(), ["replay_end 43"]);
+    assert_eq!(rig.short(), ["replay_end 43"]);
 }
 
 #[test]
@@ -375,31 +377,31 @@ fn another_epoch_is_a_resync_however_plausible_the_seq() {
     for epoch in ["2", "0", "a1"] {
         let mut rig = Rig::at(42);
         rig.resume(epoch, 40);
-        assert_eq!(rig.brief(), ["tops 1"]);
+        assert_eq!(rig.short(), ["tops 1"]);
         rig.tops(1, 42);
-        assert_eq!(rig.brief(), ["resync 1 42 epoch"], "{epoch}");
+        assert_eq!(rig.short(), ["resync 1 42 epoch"], "{epoch}");
     }
     let mut rig = Rig::at(42);
     rig.resume("2", 40);
     rig.drain();
     rig.tops(2, 41);
-    assert_eq!(rig.brief(), [format!("page {S} after 40 limit 200")], "the client was ahead of this node's epoch");
+    assert_eq!(rig.short(), [format!("page {S} after 40 limit 200")], "the client was ahead of this node's epoch");
 }
 
 #[test]
 fn a_new_epoch_moves_the_client() {
     let mut rig = Rig::at(42);
     rig.event(stored(MessageRecord { epoch: 2, ..row(S, 46, "a1", "n") }, false, "other"));
-    assert_eq!(rig.brief(), ["resync 2 45 epoch", "text n 2 46"]);
+    assert_eq!(rig.short(), ["resync 2 45 epoch", "text n 2 46"]);
     rig.event(live(43));
-    assert!(rig.brief().is_empty(), "the old epoch is over");
+    assert!(rig.short().is_empty(), "the old epoch is over");
 
     let mut rig = Rig::at(42);
     rig.later(10_000);
     rig.connection.handle_timeout(rig.now);
     rig.drain();
     rig.tops(2, 40);
-    assert_eq!(rig.brief(), ["resync 2 40 epoch"]);
+    assert_eq!(rig.short(), ["resync 2 40 epoch"]);
 }
 
 #[test]
@@ -408,7 +410,7 @@ fn numbers_that_were_never_used_do_not_make_a_client_wait_for_ever() {
     rig.text(&json!({"type": "resume", "positions": [{"sessionId": "9001", "lastSeq": 40}]}));
     rig.drain();
     rig.page(40, vec![row(S, 41, "a1", "x"), row(S, 46, "a1", "y")]);
-    assert_eq!(rig.brief(), ["text x 1 41", "resync 1 45 gap", "text y 1 46", "replay_end 46"]);
+    assert_eq!(rig.short(), ["text x 1 41", "resync 1 45 gap", "text y 1 46", "replay_end 46"]);
 
     // A top that no row ever reaches.
     let mut rig = Rig::start(vec![record(S, 0)], None, ConnectionLimits { position_check: Duration::MAX, ..ConnectionLimits::default() });
@@ -423,7 +425,7 @@ fn numbers_that_were_never_used_do_not_make_a_client_wait_for_ever() {
     }
     rig.drain();
     rig.page(0, Vec::new());
-    assert_eq!(rig.brief(), ["resync 1 2 gap"]);
+    assert_eq!(rig.short(), ["resync 1 2 gap"]);
 }
 
 #[test]
@@ -433,21 +435,21 @@ fn a_resume_during_a_replay_starts_over_from_its_own_position() {
     rig.drain();
     rig.resume("1", 10);
     rig.page(42, rows(43..=44));
-    assert_eq!(rig.brief(), [format!("page {S} after 10 limit 200")]);
+    assert_eq!(rig.short(), [format!("page {S} after 10 limit 200")]);
     rig.page(10, rows(11..=44));
-    let written = rig.brief();
+    let written = rig.short();
     assert_eq!((written.len(), written.last().unwrap().as_str()), (35, "replay_end 44"));
 }
 
 #[test]
 fn the_url_resumes_at_once() {
     let mut rig = Rig::start(vec![record(S, 44)], Some((None, 42)), ConnectionLimits::default());
-    assert_eq!(rig.brief(), [format!("page {S} after 42 limit 200"), "hello".into()]);
+    assert_eq!(rig.short(), [format!("page {S} after 42 limit 200"), "hello".into()]);
     let two = vec![record(S, 44), record(SessionId(1), 3)];
     let mut rig = Rig::start(two.clone(), Some((None, 42)), ConnectionLimits::default());
-    assert_eq!(rig.brief(), ["hello", "error RESUME_AMBIGUOUS"]);
+    assert_eq!(rig.short(), ["hello", "error RESUME_AMBIGUOUS"]);
     let mut rig = Rig::start(two, Some((Some(S), 44)), ConnectionLimits::default());
-    assert_eq!(rig.brief(), ["hello", "replay_end 44"]);
+    assert_eq!(rig.short(), ["hello", "replay_end 44"]);
 }
 
 #[test]
@@ -464,7 +466,7 @@ fn somebody_elses_session_answers_like_a_missing_one() {
     for frame in &frames {
         rig.text(frame);
     }
-    assert_eq!(rig.brief(), ["session 7"], "one look-up serves all");
+    assert_eq!(rig.short(), ["session 7"], "one look-up serves all");
     rig.connection.handle_session(foreign, Ok(None), rig.now);
     let answers = rig.frames();
     assert_eq!(answers.len(), frames.len());
@@ -476,11 +478,11 @@ fn an_unknown_session_of_the_party_is_served_after_the_look_up() {
     let mut rig = Rig::at(0);
     rig.send_to(SessionId(7), "m1");
     rig.send_to(SessionId(7), "m2");
-    assert_eq!(rig.brief(), ["session 7"]);
+    assert_eq!(rig.short(), ["session 7"]);
     rig.connection.handle_session(SessionId(7), Ok(Some(record(SessionId(7), 3))), rig.now);
-    assert_eq!(rig.brief(), ["enqueue 7 m1"]);
+    assert_eq!(rig.short(), ["enqueue 7 m1"]);
     rig.outcome("m1", SendOutcome::Queued);
-    assert_eq!(rig.brief(), ["enqueue 7 m2"]);
+    assert_eq!(rig.short(), ["enqueue 7 m2"]);
 }
 
 #[test]
@@ -489,9 +491,9 @@ fn a_session_opened_on_another_device_is_announced_before_its_first_message() {
     let other = SessionId(7);
     rig.event(stored(row(other, 1, "a1", "x1"), false, "other"));
     rig.event(stored(row(other, 2, "a1", "x2"), false, "other"));
-    assert_eq!(rig.brief(), ["session 7"]);
+    assert_eq!(rig.short(), ["session 7"]);
     rig.connection.handle_session(other, Ok(Some(record(other, 2))), rig.now);
-    assert_eq!(rig.brief(), ["opened 1 0", "text x1 1 1", "text x2 1 2"]);
+    assert_eq!(rig.short(), ["opened 1 0", "text x1 1 1", "text x2 1 2"]);
 }
 
 #[test]
@@ -514,7 +516,7 @@ fn a_session_lost_to_another_agent_is_no_longer_followed() {
     rig.drain();
     assert!(rig.connection.sessions.is_empty());
     rig.text(&json!({"type": "open"}));
-    assert_eq!(rig.brief(), ["error FORBIDDEN"]);
+    assert_eq!(rig.short(), ["error FORBIDDEN"]);
 }
 
 // Sends
@@ -527,9 +529,9 @@ fn the_sending_socket_gets_accepted_in_the_messages_place() {
     assert!(matches!(&outputs[..], [Output::Enqueue { send, .. }] if send.origin == "c1" && send.content == "content of m1"));
     rig.outcome("m1", SendOutcome::Queued);
     rig.event(stored(row(S, 2, "alice", "m1"), false, "c1"));
-    assert_eq!(rig.brief(), [format!("page {S} after 0 limit 200")]);
+    assert_eq!(rig.short(), [format!("page {S} after 0 limit 200")]);
     rig.page(0, vec![row(S, 1, "a1", "a1"), row(S, 2, "alice", "m1")]);
-    assert_eq!(rig.brief(), ["text a1 1 1", "accepted m1 1 2 false"]);
+    assert_eq!(rig.short(), ["text a1 1 1", "accepted m1 1 2 false"]);
 }
 
 #[test]
@@ -541,16 +543,16 @@ fn a_message_whose_event_was_lost_is_accepted_from_the_page() {
     rig.event(live(2));
     rig.drain();
     rig.page(0, vec![row(S, 1, "alice", "m1"), row(S, 2, "a1", "a2")]);
-    assert_eq!(rig.brief(), ["accepted m1 1 1 false", "text a2 1 2"]);
+    assert_eq!(rig.short(), ["accepted m1 1 1 false", "text a2 1 2"]);
     rig.event(stored(row(S, 1, "alice", "m1"), false, "c1"));
-    assert_eq!(rig.brief(), ["accepted m1 1 1 false"], "saying it again does no harm");
+    assert_eq!(rig.short(), ["accepted m1 1 1 false"], "saying it again does no harm");
 }
 
 #[test]
 fn other_devices_of_the_sender_get_the_message() {
     let mut rig = Rig::at(0);
     rig.event(stored(row(S, 1, "alice", "m1"), false, "c2"));
-    assert_eq!(rig.brief(), ["text m1 1 1"]);
+    assert_eq!(rig.short(), ["text m1 1 1"]);
 }
 
 #[test]
@@ -560,9 +562,9 @@ fn a_duplicate_is_always_answered_with_the_first_seq() {
     rig.outcome("m1", SendOutcome::Queued);
     rig.drain();
     rig.event(stored(row(S, 17, "alice", "m1"), true, "c1"));
-    assert_eq!(rig.brief(), ["accepted m1 1 17 true"]);
+    assert_eq!(rig.short(), ["accepted m1 1 17 true"]);
     rig.event(stored(MessageRecord { epoch: 0, ..row(S, 17, "alice", "m1") }, true, "c1"));
-    assert_eq!(rig.brief(), ["accepted m1 0 17 true"], "stored in an epoch that is over");
+    assert_eq!(rig.short(), ["accepted m1 0 17 true"], "stored in an epoch that is over");
 }
 
 #[test]
@@ -572,7 +574,7 @@ fn the_same_id_with_other_content_is_a_conflict_and_not_accepted() {
     rig.outcome("m1", SendOutcome::Queued);
     rig.drain();
     rig.event(stored(MessageRecord { content: "other".into(), ..row(S, 1, "alice", "m1") }, false, "c2"));
-    assert_eq!(rig.brief(), ["text m1 1 1"]);
+    assert_eq!(rig.short(), ["text m1 1 1"]);
     let refused = |origin: &str| Event::Refused {
         client_msg_id: ClientMsgId::parse("m1").unwrap(),
         session: S,
@@ -581,7 +583,7 @@ fn the_same_id_with_other_content_is_a_conflict_and_not_accepted() {
     };
     rig.event(refused("c2"));
     rig.event(refused("c1"));
-    assert_eq!(rig.brief(), ["error CLIENT_MSG_ID_CONFLICT m1"], "only the connection that sent it hears");
+    assert_eq!(rig.short(), ["error CLIENT_MSG_ID_CONFLICT m1"], "only the connection that sent it hears");
 }
 
 #[test]
@@ -594,21 +596,21 @@ fn a_failed_message_is_not_overtaken() {
         rig.send(m);
     }
     rig.send_to(other, "o1");
-    assert_eq!(rig.brief(), ["enqueue 9001 m1"], "one at a time");
+    assert_eq!(rig.short(), ["enqueue 9001 m1"], "one at a time");
     rig.outcome("m1", SendOutcome::Failed);
     assert_eq!(
-        rig.brief(),
+        rig.short(),
         ["enqueue 9002 o1", "error NOT_DURABLE m1", "error NOT_DURABLE m2", "error NOT_DURABLE m3"],
         "another session goes on"
     );
     rig.outcome("o1", SendOutcome::Queued);
     rig.send("m4");
-    assert_eq!(rig.brief(), ["error NOT_DURABLE m4"]);
+    assert_eq!(rig.short(), ["error NOT_DURABLE m4"]);
     for m in ["m1", "m2", "m3", "m4"] {
         rig.send(m);
     }
     for m in ["m1", "m2", "m3", "m4"] {
-        assert_eq!(rig.brief(), [format!("enqueue 9001 {m}")]);
+        assert_eq!(rig.short(), [format!("enqueue 9001 {m}")]);
         rig.outcome(m, SendOutcome::Queued);
     }
 }
@@ -621,10 +623,10 @@ fn a_client_that_gives_a_message_up_is_held_ten_seconds() {
     rig.drain();
     rig.later(9_999);
     rig.send("m2");
-    assert_eq!(rig.brief(), ["error NOT_DURABLE m2"]);
+    assert_eq!(rig.short(), ["error NOT_DURABLE m2"]);
     rig.later(1);
     rig.send("m2");
-    assert_eq!(rig.brief(), ["enqueue 9001 m2"]);
+    assert_eq!(rig.short(), ["enqueue 9001 m2"]);
 }
 
 #[test]
@@ -635,15 +637,15 @@ fn more_than_the_queue_holds_is_refused_and_keeps_its_place() {
     }
     rig.drain();
     rig.send("late");
-    assert_eq!(rig.brief(), ["error RATE_LIMITED late"]);
+    assert_eq!(rig.short(), ["error RATE_LIMITED late"]);
     rig.outcome("m0", SendOutcome::Queued);
     rig.drain();
     rig.send("later");
-    assert_eq!(rig.brief(), ["error NOT_DURABLE later"], "room is for the refused one first");
+    assert_eq!(rig.short(), ["error NOT_DURABLE later"], "room is for the refused one first");
     rig.send("late");
     rig.outcome("m1", SendOutcome::Queued);
     rig.send("later");
-    assert_eq!(rig.brief(), ["enqueue 9001 m2"]);
+    assert_eq!(rig.short(), ["enqueue 9001 m2"]);
 }
 
 #[test]
@@ -654,7 +656,7 @@ fn a_refusal_of_a_policy_reaches_the_sender_and_holds_nothing() {
     let refusal = ErrorFrame { code: "SENSITIVE".into(), message: "not here".into(), ..ErrorFrame::of(ErrorCode::Forbidden) };
     rig.outcome("m1", SendOutcome::Refused(refusal));
     rig.send("m2");
-    assert_eq!(rig.brief(), ["enqueue 9001 m2", "error SENSITIVE m1"]);
+    assert_eq!(rig.short(), ["enqueue 9001 m2", "error SENSITIVE m1"]);
 }
 
 #[test]
@@ -666,7 +668,7 @@ fn replaced_content_is_still_the_senders_own() {
     rig.event(live(2));
     rig.drain();
     rig.page(0, vec![MessageRecord { content: "***".into(), ..row(S, 1, "alice", "m1") }, row(S, 2, "a1", "a2")]);
-    assert_eq!(rig.brief(), ["accepted m1 1 1 false", "text a2 1 2"]);
+    assert_eq!(rig.short(), ["accepted m1 1 1 false", "text a2 1 2"]);
 }
 
 #[test]
@@ -675,9 +677,9 @@ fn clients_without_message_ids_are_served() {
     for _ in 0..2 {
         rig.text(&json!({"sessionId": 9001, "type": "text", "content": "hi"}));
     }
-    assert_eq!(rig.brief(), ["enqueue 9001 c1-1"]);
+    assert_eq!(rig.short(), ["enqueue 9001 c1-1"]);
     rig.outcome("c1-1", SendOutcome::Queued);
-    assert_eq!(rig.brief(), ["enqueue 9001 c1-2"]);
+    assert_eq!(rig.short(), ["enqueue 9001 c1-2"]);
 }
 
 // Read marks
@@ -689,33 +691,33 @@ fn acks_never_move_back_and_are_no_error() {
     rig.text(&ack(42));
     rig.text(&ack(40));
     rig.text(&ack(45));
-    assert_eq!(rig.brief(), ["mark 42"], "one mark at a time");
+    assert_eq!(rig.short(), ["mark 42"], "one mark at a time");
     rig.connection.handle_read_mark(S, 42, Ok(ReadMark::At { seq: 42, unread: 8 }), rig.now);
-    assert_eq!(rig.brief(), ["publish evt.user.alice read 42", "publish evt.agent.a1 read 42", "mark 45"]);
+    assert_eq!(rig.short(), ["publish evt.user.alice read 42", "publish evt.agent.a1 read 42", "mark 45"]);
     rig.connection.handle_read_mark(S, 45, Ok(ReadMark::At { seq: 45, unread: 5 }), rig.now);
     rig.drain();
     rig.text(&ack(40));
     rig.text(&ack(45));
-    assert!(rig.brief().is_empty());
+    assert!(rig.short().is_empty());
     rig.event(Event::Read { session: S, by: Side::User, reader: id("alice"), seq: 48, unread: 2 });
-    assert_eq!(rig.brief(), ["read 48"]);
+    assert_eq!(rig.short(), ["read 48"]);
     rig.text(&ack(47));
-    assert!(rig.brief().is_empty(), "another device has read further");
+    assert!(rig.short().is_empty(), "another device has read further");
 }
 
 #[test]
 fn an_ack_beyond_the_end_is_the_ledgers_to_judge() {
     let mut rig = Rig::at(50);
     rig.text(&json!({"type": "ack", "reqId": 9, "sessionId": "9001", "lastSeq": 51}));
-    assert_eq!(rig.brief(), ["mark 51"]);
+    assert_eq!(rig.short(), ["mark 51"]);
     rig.connection.handle_read_mark(S, 51, Ok(ReadMark::OutOfRange), rig.now);
     let frames = rig.frames();
     assert_eq!((&frames[0]["code"], &frames[0]["reqId"]), (&json!("ACK_OUT_OF_RANGE"), &json!(9)));
     rig.text(&json!({"type": "ack", "sessionId": "9001", "lastSeq": 50}));
-    assert_eq!(rig.brief(), ["mark 50"], "the cursor is unchanged");
+    assert_eq!(rig.short(), ["mark 50"], "the cursor is unchanged");
     for bad in [json!(-1), json!(1.5), json!("42"), json!(null), json!(9_007_199_254_740_992_u64)] {
         rig.text(&json!({"type": "ack", "sessionId": "9001", "lastSeq": bad}));
-        assert_eq!(rig.brief(), ["error BAD_REQUEST"]);
+        assert_eq!(rig.short(), ["error BAD_REQUEST"]);
     }
 }
 
@@ -734,7 +736,7 @@ fn history_is_answered_ascending_and_says_whether_there_is_more() {
     for _ in 0..5 {
         rig.text(&json!({"type": "history", "sessionId": "9001"}));
     }
-    assert_eq!(rig.brief().last().unwrap(), "error BUSY_REPLAY");
+    assert_eq!(rig.short().last().unwrap(), "error BUSY_REPLAY");
 }
 
 #[test]
@@ -746,7 +748,7 @@ fn opening_a_session_follows_it() {
     let frames = rig.frames();
     assert_eq!((&frames[0]["type"], &frames[0]["reqId"], &frames[0]["sessionId"]), (&json!("opened"), &json!(3), &json!("5")));
     rig.send_to(SessionId(5), "m1");
-    assert_eq!(rig.brief(), ["enqueue 5 m1"]);
+    assert_eq!(rig.short(), ["enqueue 5 m1"]);
 }
 
 #[test]
@@ -789,10 +791,10 @@ fn a_token_is_announced_to_expire_and_then_ends_the_connection() {
     assert_eq!(notice, Some(json!({"type": "token_expiring", "inMs": 60_000})));
     rig.now = TOKEN_ENDS;
     rig.connection.handle_timeout(rig.now);
-    assert_eq!(rig.brief(), ["close 4401"]);
+    assert_eq!(rig.short(), ["close 4401"]);
     assert_eq!(rig.connection.poll_timeout(), None);
     rig.text(&json!({"type": "ping"}));
-    assert!(rig.brief().is_empty());
+    assert!(rig.short().is_empty());
 }
 
 #[test]
@@ -813,13 +815,13 @@ fn a_refresh_extends_the_same_principal_only() {
     rig.text(&refresh);
     rig.drain();
     rig.connection.handle_token(TokenCheck::Invalid, rig.now);
-    assert_eq!(rig.brief(), ["error TOKEN_EXPIRED"]);
+    assert_eq!(rig.short(), ["error TOKEN_EXPIRED"]);
     for other in [principal("bob", later), Principal { role: Role::Agent, ..principal("alice", later) }] {
         let mut rig = Rig::at(0);
         rig.text(&refresh);
         rig.drain();
         rig.connection.handle_token(TokenCheck::Valid(other), rig.now);
-        assert_eq!(rig.brief(), ["close 4403"]);
+        assert_eq!(rig.short(), ["close 4403"]);
     }
 }
 
@@ -834,7 +836,7 @@ fn three_heartbeats_of_silence_end_the_connection() {
     rig.drain();
     rig.later(1);
     rig.connection.handle_timeout(rig.now);
-    assert_eq!(rig.brief(), ["close 4009"]);
+    assert_eq!(rig.short(), ["close 4009"]);
 }
 
 #[test]
@@ -849,7 +851,7 @@ fn a_hundred_frames_without_sense_in_a_row_end_the_connection() {
     }
     assert!(!rig.connection.is_closing());
     rig.connection.handle_text("{", rig.now);
-    assert_eq!(rig.brief().last().unwrap(), "close 4400");
+    assert_eq!(rig.short().last().unwrap(), "close 4400");
 }
 
 #[test]
@@ -861,7 +863,7 @@ fn the_least_recently_active_session_makes_room() {
     rig.drain();
     assert_eq!(rig.connection.sessions.keys().copied().collect::<Vec<_>>(), [SessionId(1), SessionId(3)]);
     rig.event(stored(row(SessionId(2), 1, "a1", "y"), false, "other"));
-    assert_eq!(rig.brief(), ["session 2"], "what was forgotten is found again");
+    assert_eq!(rig.short(), ["session 2"], "what was forgotten is found again");
     rig.connection.handle_session(SessionId(2), Ok(Some(record(SessionId(2), 1))), rig.now);
-    assert_eq!(rig.brief(), ["opened 1 0", "text y 1 1"]);
+    assert_eq!(rig.short(), ["opened 1 0", "text y 1 1"]);
 }
