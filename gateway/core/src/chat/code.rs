@@ -173,7 +173,7 @@ pub enum CloseCode {
     Slow,
     /// Nothing was heard for three heartbeats.
     NoHeartbeat,
-    /// The connection exceeds its rate for good.
+    /// More refused messages wait to be sent again than their order can be kept for.
     TooFast,
     /// Frame after frame made no sense.
     Misuse,

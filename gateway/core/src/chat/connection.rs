@@ -201,7 +201,13 @@ impl Connection {
     /// An event arrived on the party's subject.
     pub fn handle_event(&mut self, event: Event, now: UnixMillis) {
         match event {
-            Event::Stored { message, dup, origin, user: _, agent: _ } => self.on_stored(message, dup, origin, now),
+            Event::Stored { message, dup, origin, user: _, agent } => {
+                if let Some(session) = self.sessions.get_mut(&message.session) {
+                    // The word of the assignment may have been lost. An agent that is known is not replaced: this may be old.
+                    session.agent = session.agent.take().or(agent);
+                }
+                self.on_stored(message, dup, origin, now);
+            }
             Event::Refused { client_msg_id, session, origin, code } => {
                 if origin == self.conn_id.as_str() {
                     let req_id = self.sends.settle(session, &client_msg_id);
@@ -317,7 +323,7 @@ impl Connection {
         debug_assert!(self.lookups.len() <= self.limits.lookups_max);
         debug_assert!(self.lookups.values().map(Vec::len).sum::<usize>() <= self.limits.sends_max);
         debug_assert!((1..=self.limits.frame.page_max).contains(&self.page_limit));
-        self.sends.check_invariants(self.limits.sends_max, self.limits.sessions_max);
+        self.sends.check_invariants(self.limits.sends_max);
         self.requests.check_invariants(&self.limits);
         self.outbox.check_invariants();
         self.check_delivery_invariants();

@@ -35,6 +35,9 @@ impl Connection {
         let touched = self.tick();
         let congested = self.is_congested();
         let own = origin == self.conn_id.as_str();
+        if own {
+            self.sends.note_stored(message.session, &message.client_msg_id, self.limits.sends_max);
+        }
         let Some(session) = self.sessions.get_mut(&message.session) else {
             self.defer(message.session, Deferred::Stored { message, dup, origin }, now);
             return;
@@ -286,8 +289,11 @@ impl Connection {
 
     /// A row in its place: the client's own is answered, any other is shown.
     fn write_row(&mut self, message: &MessageRecord, now: UnixMillis) {
-        let own = message.sender == self.party.id && message.side == self.party.side && self.sends.take_awaited(message);
-        if own {
+        let of_party = message.sender == self.party.id && message.side == self.party.side;
+        if of_party {
+            self.sends.note_stored(message.session, &message.client_msg_id, self.limits.sends_max);
+        }
+        if of_party && self.sends.take_awaited(message) {
             self.write_accepted(message, false, now);
         } else {
             self.outbox.write(message_frame(message), now);

@@ -1,13 +1,14 @@
 //! Messages on their way from the client to the ledger: one at a time, in the order the client sent them.
 //!
 //! Why one at a time: a message that fails must not be overtaken by a later one, or the client's resend of it would land
-//! behind. So everything of that session is refused until the failed message comes again.
+//! behind. So later messages of that session are refused too, and what was refused is remembered in order: each must come
+//! again before a later one passes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::{Connection, Output};
-use crate::chat::code::ErrorCode;
+use crate::chat::code::{CloseCode, ErrorCode};
 use crate::chat::frame::{ErrorFrame, MessageKind, ReqId};
 use crate::chat::partition::{fnv1a, partition_of};
 use crate::chat::{MessageRecord, Send};
@@ -48,8 +49,10 @@ pub(super) struct Sends {
     in_flight: bool,
     /// Messages whose acceptance is awaited: a row that matches is this client's own and is answered with `accepted`.
     awaiting: BTreeMap<(SessionId, ClientMsgId), Awaiting>,
-    /// Sessions in which a message failed.
-    failed: BTreeMap<SessionId, Failed>,
+    /// Messages refused for now, in the order they must come again, over all sessions.
+    refused: VecDeque<Refused>,
+    /// Messages answered lately: a copy of one that fails holds nothing, for the client will not send it again.
+    settled: VecDeque<(SessionId, ClientMsgId)>,
     /// Numbers the messages of clients that do not.
     counter: u64,
     /// Numbers what is awaited, so that the oldest can make room.
@@ -71,9 +74,12 @@ struct Awaiting {
     order: u64,
 }
 
+/// A message refused for now.
 #[derive(Debug)]
-struct Failed {
+struct Refused {
+    session: SessionId,
     client_msg_id: ClientMsgId,
+    /// When the client counts as having given it up.
     until: UnixMillis,
 }
 
@@ -84,24 +90,48 @@ impl Sends {
         ClientMsgId::parse(&format!("{conn_id}-{}", self.counter))
     }
 
-    /// Whether a message must wait for an earlier one of its session to be sent again. The failed one itself may pass.
+    /// Whether a message must wait for an earlier one of its session to come again. The first refused one passes, and so does
+    /// a copy of one that went through: its first copy has the place.
     fn is_held(&mut self, session: SessionId, client_msg_id: &ClientMsgId, now: UnixMillis) -> bool {
-        let Some(failed) = self.failed.get(&session) else { return false };
-        let held = failed.client_msg_id != *client_msg_id && now < failed.until;
-        if !held {
-            self.failed.remove(&session);
-        }
-        held
+        self.refused.retain(|refused| now < refused.until);
+        let mut refused = self.refused.iter().filter(|refused| refused.session == session).map(|refused| &refused.client_msg_id);
+        let Some(first) = refused.next() else { return false };
+        let is_refused = refused.any(|id| id == client_msg_id);
+        let went_through = self.awaiting.contains_key(&(session, client_msg_id.clone())) || self.is_settled(session, client_msg_id);
+        first != client_msg_id && (is_refused || !went_through)
     }
 
-    fn hold(&mut self, session: SessionId, client_msg_id: ClientMsgId, until: UnixMillis, sessions_max: usize, now: UnixMillis) {
-        if self.failed.contains_key(&session) {
-            return;
+    /// Forgets that a message was refused: it came again, or its row exists.
+    fn release(&mut self, session: SessionId, client_msg_id: &ClientMsgId) {
+        self.refused.retain(|refused| refused.session != session || refused.client_msg_id != *client_msg_id);
+    }
+
+    /// Remembers a refused message behind the ones refused before it; one that is remembered keeps its place. False when
+    /// there is no room: then the order can no longer be kept on this connection.
+    fn hold(&mut self, session: SessionId, client_msg_id: &ClientMsgId, until: UnixMillis, sends_max: usize) -> bool {
+        let known = self.refused.iter_mut().find(|refused| refused.session == session && refused.client_msg_id == *client_msg_id);
+        if let Some(refused) = known {
+            refused.until = refused.until.max(until);
+            return true;
         }
-        self.failed.retain(|_, failed| now < failed.until);
-        if self.failed.len() < sessions_max {
-            self.failed.insert(session, Failed { client_msg_id, until });
+        let room = self.refused.len() < sends_max;
+        if room {
+            self.refused.push_back(Refused { session, client_msg_id: client_msg_id.clone(), until });
         }
+        room
+    }
+
+    /// A row of this sender exists: nobody waits for it any more.
+    pub(super) fn note_stored(&mut self, session: SessionId, client_msg_id: &ClientMsgId, sends_max: usize) {
+        self.release(session, client_msg_id);
+        if self.settled.len() >= sends_max {
+            self.settled.pop_front();
+        }
+        self.settled.push_back((session, client_msg_id.clone()));
+    }
+
+    fn is_settled(&self, session: SessionId, client_msg_id: &ClientMsgId) -> bool {
+        self.settled.iter().any(|(s, id)| *s == session && id == client_msg_id)
     }
 
     fn await_row(&mut self, key: (SessionId, ClientMsgId), digest: u64, req_id: Option<ReqId>, sends_max: usize) {
@@ -131,10 +161,11 @@ impl Sends {
         self.awaiting.remove(&(session, client_msg_id.clone())).and_then(|awaiting| awaiting.req_id)
     }
 
-    pub(super) fn check_invariants(&self, sends_max: usize, sessions_max: usize) {
+    pub(super) fn check_invariants(&self, sends_max: usize) {
         debug_assert!(self.queue.len() <= sends_max);
         debug_assert!(self.awaiting.len() <= sends_max);
-        debug_assert!(self.failed.len() <= sessions_max);
+        debug_assert!(self.refused.len() <= sends_max);
+        debug_assert!(self.settled.len() <= sends_max);
         debug_assert_eq!(self.in_flight, !self.queue.is_empty(), "the first of the queue is always under way");
     }
 }
@@ -151,6 +182,7 @@ impl Connection {
             return;
         }
         let Draft { kind, session, content, client_msg_id, req_id } = draft;
+        self.sends.release(session, &client_msg_id);
         let key = (session, client_msg_id.clone());
         self.sends.await_row(key, digest(kind.as_str(), &content), req_id.clone(), self.limits.sends_max);
         let send = Send {
@@ -170,7 +202,9 @@ impl Connection {
     pub(super) fn refuse_send(&mut self, draft: &Draft, code: ErrorCode, now: UnixMillis) {
         if code.is_temporary() {
             let until = now.plus(self.limits.order_hold);
-            self.sends.hold(draft.session, draft.client_msg_id.clone(), until, self.limits.sessions_max, now);
+            if !self.sends.hold(draft.session, &draft.client_msg_id, until, self.limits.sends_max) {
+                self.close(CloseCode::TooFast);
+            }
         }
         let frame = ErrorFrame {
             req_id: draft.req_id.clone(),
@@ -212,27 +246,39 @@ impl Connection {
     /// Refuses the failed message and every later one of its session that waits.
     fn fail_session(&mut self, head: Pending, now: UnixMillis) {
         let session = head.send.session;
+        let head_id = head.send.client_msg_id.clone();
         let (dropped, kept): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.sends.queue).into_iter().partition(|pending| pending.send.session == session);
         self.sends.queue = kept;
-        // The head stays awaited: its effect may have happened, and then its row is on its way.
-        for pending in &dropped {
-            if pending.send.client_msg_id != head.send.client_msg_id {
-                self.sends.settle(session, &pending.send.client_msg_id);
-            }
-        }
+        // These come before whatever was refused behind them earlier.
+        let behind = std::mem::take(&mut self.sends.refused);
         let until = now.plus(self.limits.order_hold);
-        self.sends.failed.remove(&session);
-        self.sends.hold(session, head.send.client_msg_id.clone(), until, self.limits.sessions_max, now);
+        let mut remembered = true;
         for pending in std::iter::once(head).chain(dropped) {
+            let client_msg_id = pending.send.client_msg_id;
+            if self.sends.is_settled(session, &client_msg_id) {
+                // A copy of a message that is stored and answered.
+                continue;
+            }
+            // The head stays awaited: its effect may have happened, and then its row is on its way.
+            if client_msg_id != head_id {
+                self.sends.settle(session, &client_msg_id);
+            }
+            remembered &= self.sends.hold(session, &client_msg_id, until, self.limits.sends_max);
             let frame = ErrorFrame {
                 req_id: pending.req_id,
                 session_id: Some(session),
-                client_msg_id: Some(pending.send.client_msg_id),
+                client_msg_id: Some(client_msg_id),
                 retry_after: Some(RESEND_AFTER),
                 ..ErrorFrame::of(ErrorCode::NotDurable)
             };
             self.write_error(&frame, now);
+        }
+        for refused in behind {
+            remembered &= self.sends.hold(refused.session, &refused.client_msg_id, refused.until, self.limits.sends_max);
+        }
+        if !remembered {
+            self.close(CloseCode::TooFast);
         }
     }
 

@@ -171,7 +171,7 @@ pub struct ResumePosition {
 /// The epoch a client believes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EpochClaim {
-    /// It did not say, as clients of the first design.
+    /// It did not say, as older clients do not.
     Absent,
     /// This one.
     Is(u32),
