@@ -2,6 +2,7 @@
 // of the chat is decided here.
 
 import { ChatClient } from "./chat-client.js";
+import { sideOf } from "./chat-state.js";
 import { clockTime, onSwitch, t } from "./i18n.js";
 import { Demo, byId, chance, chatUrl, make, remark, remembered, setUp, showLink } from "./page.js";
 import { Thread, preview } from "./thread.js";
@@ -20,7 +21,7 @@ let chosen = null;
 setUp();
 byId("back").addEventListener("click", () => choose(null));
 byId("status").addEventListener("change", () => client?.status(byId("status").value));
-byId("link-retry").addEventListener("click", () => (client.state === "ended" ? client.start() : client.wake()));
+byId("link-retry").addEventListener("click", () => client.start());
 window.addEventListener("online", () => client?.wake());
 document.addEventListener("visibilitychange", () => {
   if (document.visibilityState !== "visible") return;
@@ -82,7 +83,7 @@ function draw() {
   const session = client.sessions.get(chosen) ?? null;
   if (session && document.visibilityState === "visible") client.markRead(session.id);
   showLink(byId("link"), client.state);
-  byId("link-retry").hidden = client.state !== "waiting" && client.state !== "ended";
+  byId("link-retry").hidden = client.state !== "ended";
   drawList();
   byId("thread").dataset.empty = String(!session);
   if (session) {
@@ -131,7 +132,7 @@ function row(session) {
   const face = make("span", "face", who.replace(/^guest-/, "").slice(0, 1).toUpperCase());
   face.setAttribute("aria-hidden", "true");
   const said = preview(lastMessage) || session.subject;
-  const mine = lastMessage?.sender?.kind === "agent";
+  const mine = lastMessage?.sender && sideOf(lastMessage) === "agent";
   const text = make("span", "said", mine ? t("desk.youSaid", { text: said }) : said);
   const when = make("time", "", lastMessage?.time ? clockTime(lastMessage.time) : "");
   button.append(face, make("span", "user", who), when, text);

@@ -234,8 +234,9 @@ function resultOf(view) {
 }
 
 /** Our own words for a refusal, else the server's. */
-function wordsFor({ code, message }) {
-  return has(`result.${code}`) ? t(`result.${code}`) : message || t("result.broken");
+function wordsFor({ code, message, unsure }) {
+  if (has(`result.${code}`)) return t(`result.${code}`);
+  return unsure || !message ? t("result.broken") : message;
 }
 
 function orderLine(orderNo) {
@@ -289,7 +290,7 @@ function setUpPanel() {
   };
   bubble.addEventListener("click", () => show(panel.hidden));
   byId("chat-close").addEventListener("click", () => show(false));
-  byId("link-retry").addEventListener("click", () => (client.state === "ended" ? client.start() : client.wake()));
+  byId("link-retry").addEventListener("click", () => client.start());
   panel.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && !event.isComposing) show(false);
   });
@@ -322,7 +323,7 @@ function drawChat() {
   const open = !byId("chat").hidden;
   if (session && open && document.visibilityState === "visible") client.markRead(session.id);
   showLink(byId("link"), client.state);
-  byId("link-retry").hidden = client.state !== "waiting" && client.state !== "ended";
+  byId("link-retry").hidden = client.state !== "ended";
   byId("chat-note").hidden = !session?.closed;
   thread.draw(session, t("chat.empty"));
   drawUnread();
