@@ -4,7 +4,7 @@
 import { ChatClient } from "./chat-client.js";
 import { sideOf } from "./chat-state.js";
 import { clockTime, onSwitch, t } from "./i18n.js";
-import { Demo, byId, chance, chatUrl, make, remark, remembered, setUp, showLink } from "./page.js";
+import { Demo, byId, chance, chatUrl, make, remark, remembered, setUp, showLink, soon } from "./page.js";
 import { Thread, preview } from "./thread.js";
 
 /** Wait between attempts to get the starting data. */
@@ -39,7 +39,6 @@ async function begin() {
     setTimeout(begin, RETRY_MS);
     return;
   }
-  remark("");
   byId("who").textContent = demo.state.agentId;
   client = new ChatClient({
     url: chatUrl(device),
@@ -54,7 +53,8 @@ async function begin() {
     },
     retry: (item) => client.retry(item.clientMsgId),
   });
-  for (const event of ["state", "change", "sessions"]) client.addEventListener(event, draw);
+  const changed = soon(draw);
+  for (const event of ["state", "change", "sessions"]) client.addEventListener(event, changed);
   client.addEventListener("state", (event) => {
     // The server keeps an agent's state per connection no longer than the connection lives.
     if (event.detail.state === "online" && byId("status").value !== "online") client.status(byId("status").value);
