@@ -9,7 +9,7 @@ const TEXTS = {
     "app.languageShort": "中文",
     "app.theme": "Switch between light and dark",
     "app.you": "You are {name}",
-    "app.noState": "The demo data cannot be reached. Trying again…",
+    "app.noState": "The shop cannot be reached. Trying again…",
 
     "sale.title": "Flash sale",
     "sale.none": "No sale is on right now",
@@ -128,7 +128,7 @@ const TEXTS = {
     "app.languageShort": "EN",
     "app.theme": "切换深色或浅色",
     "app.you": "当前用户：{name}",
-    "app.noState": "暂时连不上演示数据，正在重试…",
+    "app.noState": "暂时连不上商城，正在重试…",
 
     "sale.title": "限时秒杀",
     "sale.none": "暂无进行中的活动",
