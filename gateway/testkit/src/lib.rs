@@ -1,1 +1,3 @@
-//! stub
+//! What tests of several crates share.
+
+pub mod services;
