@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use crate::config::{FailPolicy, OnFault, Policy};
-use crate::policy::{Call, Charge, Effects, Facts, Fault, Phase, Refusal, Verdict};
+use crate::policy::{Attempt, Call, Charge, Effects, Facts, Fault, Message, Refusal, ResponseHead, Verdict};
 use crate::ports::{Answer, PolicySet};
 use crate::principal::Principal;
+use crate::request::RequestHead;
 
 /// How long a client should wait after a policy could not be asked.
 const UNAVAILABLE_RETRY_MS: u64 = 1_000;
@@ -136,24 +137,51 @@ impl ChainState {
     }
 }
 
-/// Asks every policy that is bound to `path` and takes part in `phase`, in order, until one refuses. Each is asked with the
+/// What a chain is asked about.
+#[derive(Debug, Clone, Copy)]
+pub enum Subject<'a> {
+    /// A request's head.
+    Request(&'a RequestHead),
+    /// A purchase attempt.
+    Attempt(&'a RequestHead, &'a Attempt),
+    /// A chat message.
+    Message(&'a Message),
+    /// A response's head.
+    Response(&'a RequestHead, &'a ResponseHead),
+}
+
+impl Subject<'_> {
+    fn about<'f>(self, facts: &'f Facts) -> Call<'f>
+    where
+        Self: 'f,
+    {
+        match self {
+            Self::Request(head) => Call::Request(head, facts),
+            Self::Attempt(head, attempt) => Call::Attempt(head, facts, attempt),
+            Self::Message(message) => Call::Message(facts, message),
+            Self::Response(head, response) => Call::Response(head, facts, response),
+        }
+    }
+}
+
+/// Asks every policy that is bound to `path` and takes part in the subject's phase, in order, until one refuses. Each is asked with the
 /// principal and tags that earlier ones left in `state`.
 pub async fn run(
     set: &dyn PolicySet,
     bindings: &[Binding],
-    phase: Phase,
     path: &str,
+    subject: Subject<'_>,
     mut facts: Facts,
-    call: &(dyn for<'c> Fn(&'c Facts) -> Call<'c> + Sync),
     state: &mut ChainState,
 ) -> Option<Refusal> {
+    let phase = subject.about(&facts).phase();
     for binding in bindings.iter().filter(|binding| binding.covers(path)) {
         if !set.takes_part(&binding.policy, phase) {
             continue;
         }
         facts.principal.clone_from(&state.principal);
         facts.tags.clone_from(&state.tags);
-        let answer = set.call(&binding.policy, call(&facts)).await;
+        let answer = set.call(&binding.policy, subject.about(&facts)).await;
         if let Err(refusal) = state.fold(binding, answer) {
             return Some(refusal);
         }
