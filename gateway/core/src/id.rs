@@ -110,6 +110,11 @@ impl OrderNo {
     /// `SK` plus 80 bits in base32.
     pub const LEN: usize = 18;
 
+    /// The number that spells `bits`.
+    pub(crate) fn from_bits(bits: [u8; 10]) -> Self {
+        Self(format!("SK{}", data_encoding::BASE32_NOPAD.encode(&bits)))
+    }
+
     /// Checks shape only; whether such an order exists is another question.
     pub fn parse(text: &str) -> Result<Self, InvalidId> {
         let shaped = text.len() == Self::LEN

@@ -6,10 +6,14 @@
 //! Redis, NATS, MySQL). `now`, seeds and answers of the world are arguments.
 
 pub mod chat;
+pub mod config;
 pub mod id;
+pub mod origin;
+pub mod path;
 pub mod policy;
 pub mod ports;
 pub mod principal;
 pub mod request;
+pub mod route;
 pub mod sale;
 pub mod time;

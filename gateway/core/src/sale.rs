@@ -1,5 +1,13 @@
 //! The flash sale: what an attempt, a reservation and an order are, and the rules between them.
 
+pub mod admit;
+pub mod order_no;
+pub mod purchase;
+
+pub use admit::Sale;
+pub use order_no::{OrderKey, order_no};
+pub use purchase::Purchase;
+
 use crate::id::{ActivityId, Lot, OrderNo, PrincipalId, SkuId};
 use crate::time::UnixMillis;
 

@@ -1,1 +1,3 @@
-//! stub
+//! Port conformance suites.
+
+pub mod conformance;

@@ -1,0 +1,32 @@
+//! `[worker]`: the loops that write the ledger.
+
+use std::time::Duration;
+
+use super::section::Section;
+
+/// How a worker batches and takes over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Worker {
+    /// Its name as a consumer and lease holder, unique among workers; empty means the node's name.
+    pub name: String,
+    /// Most events in one transaction.
+    pub batch_max: usize,
+    /// How long it waits for events before it looks around.
+    pub idle: Duration,
+    /// How long an event may stay unacknowledged before another worker claims it.
+    pub reclaim_idle: Duration,
+    /// How long a partition's lease lasts without renewal.
+    pub lease: Duration,
+}
+
+impl Worker {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        Self {
+            name: section.text("name", ""),
+            batch_max: section.number("batch_max", 200, 1..=1_000),
+            idle: section.millis("idle_ms", 20, 1..=10_000),
+            reclaim_idle: section.millis("reclaim_idle_ms", 5_000, 100..=600_000),
+            lease: section.millis("lease_ms", 3_000, 500..=60_000),
+        }
+    }
+}
