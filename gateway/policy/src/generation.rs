@@ -1,0 +1,280 @@
+//! A generation: one component with one configuration, ready to be asked, unchanged until nobody holds it.
+//!
+//! What never happens here: replacing a generation by another; that is [`crate::loader`]'s.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use data_encoding::HEXLOWER;
+use gateway_core::id::{ActivityId, SessionId, ShopId, SkuId};
+use gateway_core::policy::{Attempt, Call, Facts, Fault, Message, Phase, ResponseHead, Verdict};
+use gateway_core::request::RequestHead;
+use gateway_core::time::UnixMillis;
+use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
+use wasmtime::component::{Component, Linker};
+
+use crate::bindings::{Policy, PolicyPre, wit};
+use crate::engine::EngineRoom;
+use crate::instance::{GuestState, Instance, Lender};
+use crate::lent::{Lent, Loan};
+use crate::settings::{Mode, PolicySettings};
+use crate::{convert, verdict};
+
+/// Time each step of loading may take. Far more than a call gets: the code is cold, and nobody is waiting for an answer.
+const LOAD_STEP: Duration = Duration::from_secs(2);
+
+/// Largest component that is compiled; our guests are about 100 KB.
+pub(crate) const COMPONENT_BYTES_MAX: usize = 16 << 20;
+
+/// Most header fields a guest may want.
+const WANTED_HEADERS_MAX: usize = 32;
+
+/// A compiled component, not yet tied to a policy. Several policies may share one.
+pub(crate) struct Compiled {
+    /// First 12 hex digits of the component's SHA-256.
+    pub(crate) version: Arc<str>,
+    pre: PolicyPre<GuestState>,
+}
+
+/// The first 12 hex digits of the SHA-256 of `component`: enough to tell versions apart, short enough to read.
+pub(crate) fn version_of(component: &[u8]) -> String {
+    let mut digits = HEXLOWER.encode(&Sha256::digest(component));
+    digits.truncate(12);
+    digits
+}
+
+impl Compiled {
+    /// Checks what the component wants, compiles it, and links it to the world.
+    ///
+    /// # Errors
+    /// A sentence for the operator.
+    pub(crate) fn new(room: &EngineRoom, version: Arc<str>, component: &[u8]) -> Result<Self, String> {
+        if component.len() > COMPONENT_BYTES_MAX {
+            return Err(format!("the component has {} bytes, more than {COMPONENT_BYTES_MAX}", component.len()));
+        }
+        let component = Component::from_binary(room.engine(), component).map_err(|error| format!("not a component: {error:#}"))?;
+        refuse_foreign_imports(room, &component)?;
+        let mut linker = Linker::new(room.engine());
+        let linked = Policy::add_to_linker::<_, Lender>(&mut linker, |state: &mut GuestState| &mut state.loan)
+            .and_then(|()| linker.instantiate_pre(&component))
+            .and_then(PolicyPre::new);
+        Ok(Self { version, pre: linked.map_err(|error| format!("not a policy of this world: {error:#}"))? })
+    }
+}
+
+/// The imports of our world. A component that wants anything else, be it a clock, must not even be instantiated.
+fn refuse_foreign_imports(room: &EngineRoom, component: &Component) -> Result<(), String> {
+    const ALLOWED: [&str; 4] = [
+        "sluice:policy/types@0.1.0",
+        "sluice:policy/identity@0.1.0",
+        "sluice:policy/lists@0.1.0",
+        "sluice:policy/telemetry@0.1.0",
+    ];
+    let kind = component.component_type();
+    let foreign: Vec<&str> = kind.imports(room.engine()).map(|(name, _)| name).filter(|name| !ALLOWED.contains(name)).collect();
+    if foreign.is_empty() {
+        return Ok(());
+    }
+    Err(format!("it imports {}, and a policy may import nothing but {}", foreign.join(", "), ALLOWED.join(", ")))
+}
+
+/// One component with one configuration.
+pub(crate) struct Generation {
+    pub(crate) version: Arc<str>,
+    room: Arc<EngineRoom>,
+    lent: Arc<Lent>,
+    pre: PolicyPre<GuestState>,
+    settings: PolicySettings,
+    phases: wit::Phases,
+    wanted: Vec<String>,
+    pool: Mutex<Pool>,
+}
+
+/// Warm instances that nobody is using.
+struct Pool {
+    idle: Vec<Instance>,
+    /// How many are kept; 0 once the generation is superseded.
+    idle_max: usize,
+}
+
+impl Generation {
+    /// Configures `compiled`, asks it one question in every phase it wants, and keeps the instance warm.
+    ///
+    /// # Errors
+    /// A sentence for the operator.
+    pub(crate) async fn load(
+        room: Arc<EngineRoom>,
+        lent: Arc<Lent>,
+        compiled: &Compiled,
+        settings: PolicySettings,
+        idle_max: usize,
+    ) -> Result<Self, String> {
+        let idle_max = if settings.mode == Mode::Warm { idle_max } else { 0 };
+        let mut generation = Self {
+            version: Arc::clone(&compiled.version),
+            room,
+            lent,
+            pre: compiled.pre.clone(),
+            settings,
+            phases: wit::Phases::empty(),
+            wanted: Vec::new(),
+            pool: Mutex::new(Pool { idle: Vec::new(), idle_max }),
+        };
+        let (mut instance, manifest) =
+            generation.make(Instant::now() + LOAD_STEP).await.map_err(|fault| format!("its configure ended in a {}", fault.as_str()))?;
+        let manifest = manifest.map_err(|problem| format!("it refuses its configuration: {}", printable(&problem)))?;
+        check_manifest(&manifest)?;
+        generation.phases = manifest.phases;
+        generation.wanted = manifest.headers;
+
+        for phase in [Phase::Request, Phase::Attempt, Phase::Message, Phase::Response] {
+            if generation.takes_part(phase) {
+                let probe = Probe::new();
+                generation
+                    .ask(&mut instance, probe.call(phase), Instant::now() + LOAD_STEP)
+                    .await
+                    .map_err(|fault| format!("its first answer in phase {phase:?} was a {}", fault.as_str()))?;
+            }
+        }
+        generation.give_back(instance);
+        Ok(generation)
+    }
+
+    pub(crate) fn takes_part(&self, phase: Phase) -> bool {
+        self.phases.contains(match phase {
+            Phase::Request => wit::Phases::REQUEST,
+            Phase::Attempt => wit::Phases::ATTEMPT,
+            Phase::Message => wit::Phases::MESSAGE,
+            Phase::Response => wit::Phases::RESPONSE,
+        })
+    }
+
+    /// One question, one checked answer. Cancel safe: an instance that is dropped in the middle of a call is gone, and its
+    /// slot is free.
+    pub(crate) async fn call(&self, call: Call<'_>) -> Result<Verdict, Fault> {
+        let deadline = Instant::now() + self.settings.timeout;
+        let mut instance = match self.take_idle() {
+            Some(instance) => instance,
+            // This configuration was accepted when the generation was loaded; a guest that now refuses it is broken.
+            None => match self.make(deadline).await? {
+                (instance, Ok(_)) => instance,
+                (_, Err(_)) => return Err(Fault::Trap),
+            },
+        };
+        let verdict = self.ask(&mut instance, call, deadline).await?;
+        self.give_back(instance);
+        Ok(verdict)
+    }
+
+    /// No instance is kept warm any more; calls of those who still hold this generation get fresh ones.
+    pub(crate) fn supersede(&self) {
+        let idle = {
+            let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+            pool.idle_max = 0;
+            std::mem::take(&mut pool.idle)
+        };
+        drop(idle);
+    }
+
+    async fn ask(&self, instance: &mut Instance, call: Call<'_>, deadline: Instant) -> Result<Verdict, Fault> {
+        let phase = call.phase();
+        let answer = instance.ask(call, &self.wanted, deadline).await?;
+        let verdict = convert::verdict(answer).ok_or("an identity has no valid name");
+        let checked = verdict.and_then(|verdict| verdict::check(&verdict, phase, instance.proved()).map(|()| verdict));
+        checked.map_err(|broken| {
+            tracing::warn!(policy = &*self.lent.policy, version = &*self.version, ?phase, rule = broken, "a guest's answer breaks a rule");
+            Fault::BadVerdict
+        })
+    }
+
+    /// A new, configured instance.
+    async fn make(&self, deadline: Instant) -> Result<(Instance, Result<wit::Manifest, String>), Fault> {
+        let slot = self.room.slot(deadline).await.ok_or(Fault::Overload)?;
+        let loan = Loan::new(Arc::clone(&self.lent), Arc::clone(&self.version));
+        let PolicySettings { memory_bytes_max, config_json, .. } = &self.settings;
+        Instance::new(&self.room, slot, &self.pre, loan, *memory_bytes_max, config_json, deadline).await
+    }
+
+    fn take_idle(&self) -> Option<Instance> {
+        // The last one back is the next one out: its memory is still in the processor's cache.
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner).idle.pop()
+    }
+
+    fn give_back(&self, instance: Instance) {
+        if instance.calls >= self.settings.retire_after_calls || instance.was_refused_memory() {
+            return;
+        }
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        if pool.idle.len() < pool.idle_max {
+            pool.idle.push(instance);
+        } else {
+            // Taking an instance apart costs more than the lock should be held for.
+            drop(pool);
+            drop(instance);
+        }
+    }
+}
+
+fn check_manifest(manifest: &wit::Manifest) -> Result<(), String> {
+    let name = &manifest.name;
+    if !(1..=40).contains(&name.len()) || !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+        return Err(format!("its name {:?} is not [a-z0-9-]{{1,40}}", printable(name)));
+    }
+    if manifest.version.len() > 40 || !manifest.version.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(format!("its version {:?} is not 40 visible characters", printable(&manifest.version)));
+    }
+    if manifest.headers.len() > WANTED_HEADERS_MAX {
+        return Err(format!("it wants {} headers, more than {WANTED_HEADERS_MAX}", manifest.headers.len()));
+    }
+    match manifest.headers.iter().find(|header| header.is_empty() || header.len() > 64 || header.bytes().any(|b| b.is_ascii_uppercase())) {
+        Some(header) => Err(format!("it wants the header {:?}, which is not a lower-case name", printable(header))),
+        None => Ok(()),
+    }
+}
+
+/// The start of a guest's sentence, on one line.
+fn printable(text: &str) -> String {
+    text.chars().take(300).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// A harmless question for each phase. Any answer that keeps the rules will do, a refusal too: what is tried is the code.
+struct Probe {
+    head: RequestHead,
+    facts: Facts,
+    attempt: Attempt,
+    message: Message,
+    response: ResponseHead,
+}
+
+impl Probe {
+    fn new() -> Self {
+        let head = RequestHead {
+            method: "GET".to_owned(),
+            path: "/".to_owned(),
+            query: None,
+            host: "localhost".to_owned(),
+            headers: Vec::new(),
+            client: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            trace_id: "0".repeat(32),
+            route: "probe".into(),
+        };
+        Self {
+            head,
+            facts: Facts { now: UnixMillis(0), principal: None, device: None, tags: Vec::new() },
+            attempt: Attempt { activity: ActivityId(1), sku: SkuId(1), qty: 1, idempotency_key: None },
+            message: Message { session: SessionId(1), shop: ShopId(1), kind: "text".to_owned(), content: "hello".to_owned() },
+            response: ResponseHead { status: 200, headers: Vec::new() },
+        }
+    }
+
+    fn call(&self, phase: Phase) -> Call<'_> {
+        match phase {
+            Phase::Request => Call::Request(&self.head, &self.facts),
+            Phase::Attempt => Call::Attempt(&self.head, &self.facts, &self.attempt),
+            Phase::Message => Call::Message(&self.facts, &self.message),
+            Phase::Response => Call::Response(&self.head, &self.facts, &self.response),
+        }
+    }
+}
