@@ -88,7 +88,9 @@ fn router(node: Arc<Node>) -> Router {
         .route("/metrics", get(metrics))
         .merge(guarded)
         .fallback(|| async { Refused::missing("there is no such admin path; docs/ARCHITECTURE.md lists them") })
-        .method_not_allowed_fallback(|| async { Refused::new(StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", "this path does not take that method") })
+        .method_not_allowed_fallback(|| async {
+            Refused::new(StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", "this path does not take that method")
+        })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn(bounded))
         .with_state(node)

@@ -17,8 +17,8 @@ use std::time::Instant;
 use async_trait::async_trait;
 use bytes::Bytes;
 use gateway_core::id::PrincipalId;
-use gateway_core::policy::Attempt;
 use gateway_core::policy::chain::ChainState;
+use gateway_core::policy::{Attempt, Facts, Phase};
 use gateway_core::ports::PolicySet;
 use gateway_core::principal::Role;
 use gateway_core::request::RequestHead;
@@ -32,13 +32,14 @@ use pingora_proxy::{FailToProxy, ProxyHttp, Session};
 use rand::Rng;
 use serde_json::json;
 
+use crate::clock;
 use crate::edge::guard::Guard;
 use crate::edge::listener::HeadArrived;
 use crate::edge::respond::Reply;
 use crate::health;
 use crate::node::Node;
-use crate::routes::proxy::Upstreams;
 use crate::routes::outcome::{Failure, Outcome};
+use crate::routes::proxy::Upstreams;
 use crate::routes::{Target, demo, seckill};
 
 /// The edge of one node.
@@ -83,6 +84,7 @@ impl Edge {
         let mut head = convert::request_head(session, &node.config.edge, &exchange.trace_id)?;
         exchange.target = Target::find(&self.router, node.demo.get().is_some(), &head.host, &head.method, &head.path);
         head.route = Arc::from(exchange.target.label());
+        exchange.chain.facts.device = head.header("x-device-id").map(str::to_owned);
         let head = exchange.head.insert(head);
         let mut guard = Guard::new(node, &*exchange.policies, &mut exchange.chain, head);
         guard.request().await?;
@@ -121,7 +123,7 @@ impl Edge {
             }
             Target::ChatSocket => {
                 guard.charge().await?;
-                let principal = exchange.chain.principal.clone().ok_or(Failure::Unauthenticated)?;
+                let principal = exchange.chain.facts.principal.clone().ok_or(Failure::Unauthenticated)?;
                 takeover::chat(&self.node, session, head, principal).await?;
                 Ok(Next::TakenOver)
             }
@@ -164,7 +166,7 @@ impl Edge {
             // A head that was refused is not repeated in the log: it may be anything.
             None => (session.req_header().method.as_str(), "-", "-".into()),
         };
-        let principal = exchange.chain.principal.as_ref().map_or("-", |principal| principal.id.as_str());
+        let principal = exchange.chain.facts.principal.as_ref().map_or("-", |principal| principal.id.as_str());
         // A token may stand in the path of an old chat client; the log gets the route instead.
         let path = if path.starts_with("/im/") { "/im/{token}" } else { path };
         tracing::info!(
@@ -173,7 +175,7 @@ impl Edge {
             ms = seconds * 1_000.0, error = error.map(tracing::field::display),
         );
         for decision in &exchange.chain.decisions {
-            metrics.policy_calls.with_label_values(&[&*decision.policy, &*decision.version, decision.outcome]).inc();
+            metrics.policy_calls.with_label_values(&[&*decision.policy, &*decision.version, decision.outcome.as_str()]).inc();
             metrics.policy_seconds.with_label_values(&[&*decision.policy]).observe(f64::from(decision.micros) / 1e6);
         }
         if !exchange.chain.decisions.is_empty() {
@@ -181,10 +183,10 @@ impl Edge {
                 .chain
                 .decisions
                 .iter()
-                .map(|d| json!({ "policy": &*d.policy, "version": &*d.version, "micros": d.micros, "outcome": d.outcome }))
+                .map(|d| json!({ "policy": &*d.policy, "version": &*d.version, "micros": d.micros, "phase": word(d.phase), "outcome": d.outcome.as_str() }))
                 .collect();
             let record = json!({ "traceId": exchange.trace_id, "route": route, "method": method, "path": path, "status": status,
-                "principal": principal, "policies": policies, "tags": exchange.chain.tags, "score": exchange.chain.score });
+                "principal": principal, "policies": policies, "tags": exchange.chain.facts.tags, "score": exchange.chain.score });
             self.node.decisions.keep(&exchange.trace_id, record);
         }
     }
@@ -201,7 +203,7 @@ impl ProxyHttp for Edge {
             trace_id: String::new(),
             target: Target::Nothing,
             head: None,
-            chain: ChainState::default(),
+            chain: ChainState::new(Facts { now: clock::now(), principal: None, device: None, tags: Vec::new() }),
             policies: self.node.policies.current(),
             arrived: None,
             attempts: 0,
@@ -212,12 +214,7 @@ impl ProxyHttp for Edge {
         }
     }
 
-    fn on_connection_reuse(
-        &self,
-        _session: &mut Session,
-        exchange: &mut Exchange,
-        carried: Box<dyn std::any::Any + Send + Sync>,
-    ) {
+    fn on_connection_reuse(&self, _session: &mut Session, exchange: &mut Exchange, carried: Box<dyn std::any::Any + Send + Sync>) {
         exchange.arrived = carried.downcast::<HeadArrived>().ok().map(|arrived| *arrived);
     }
 
@@ -309,7 +306,14 @@ impl ProxyHttp for Edge {
         error
     }
 
-    fn error_while_proxy(&self, peer: &HttpPeer, _session: &mut Session, error: Box<Error>, _exchange: &mut Exchange, _reused: bool) -> Box<Error> {
+    fn error_while_proxy(
+        &self,
+        peer: &HttpPeer,
+        _session: &mut Session,
+        error: Box<Error>,
+        _exchange: &mut Exchange,
+        _reused: bool,
+    ) -> Box<Error> {
         // Something may have been sent, and a peer may have acted on it. The client decides whether to ask again.
         let mut error = error.more_context(format!("peer {peer}"));
         error.set_retry(false);
@@ -320,7 +324,9 @@ impl ProxyHttp for Edge {
         let failure = match (error.etype(), error.esource()) {
             (ErrorType::HTTPStatus(413), _) => Failure::TooLarge,
             (ErrorType::HTTPStatus(503), _) => Failure::Overloaded,
-            (ErrorType::ConnectTimedout | ErrorType::ReadTimedout | ErrorType::WriteTimedout, ErrorSource::Upstream) => Failure::UpstreamTimeout,
+            (ErrorType::ConnectTimedout | ErrorType::ReadTimedout | ErrorType::WriteTimedout, ErrorSource::Upstream) => {
+                Failure::UpstreamTimeout
+            }
             (_, ErrorSource::Upstream) => Failure::UpstreamFailed,
             (ErrorType::WriteError | ErrorType::ReadError | ErrorType::ConnectionClosed, ErrorSource::Downstream) => {
                 // Nobody is there to answer.
@@ -353,10 +359,19 @@ impl ProxyHttp for Edge {
 
 /// The user a purchase or a result is for.
 pub(crate) fn user_of(chain: &ChainState) -> Result<PrincipalId, Failure> {
-    let principal = chain.principal.as_ref().ok_or(Failure::Unauthenticated)?;
+    let principal = chain.facts.principal.as_ref().ok_or(Failure::Unauthenticated)?;
     match principal.role {
         Role::User => Ok(principal.id.clone()),
         Role::Agent | Role::Admin => Err(Failure::Forbidden("only users buy")),
     }
 }
 
+/// A phase in a decision record.
+fn word(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Request => "request",
+        Phase::Attempt => "attempt",
+        Phase::Message => "message",
+        Phase::Response => "response",
+    }
+}

@@ -8,7 +8,7 @@ use gateway_core::config::Config;
 use gateway_core::policy::chain::Binding;
 use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Policies, Presence, SaleLedger};
 use gateway_core::sale::order_no::OrderKey;
-use gateway_policy::identity::Verifier;
+use gateway_policy::Verifier;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::decisions::Decisions;

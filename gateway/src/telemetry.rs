@@ -6,9 +6,7 @@ use std::io::IsTerminal;
 
 use anyhow::Context;
 use gateway_core::config::{Log, LogFormat};
-use prometheus::{
-    Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
-};
+use prometheus::{Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 use tracing_subscriber::EnvFilter;
 
 /// Buckets from 0.1 ms to 10 s: a policy call is at the lower end, a slow upstream at the upper.

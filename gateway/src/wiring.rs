@@ -9,8 +9,7 @@ use gateway_core::policy::chain::Binding;
 use gateway_core::ports::{Policies, PolicyStatus, PortError};
 use gateway_core::sale::order_no::OrderKey;
 use gateway_embedded::{Clock, EmbeddedAdmission, EmbeddedBudgets, EmbeddedBus, EmbeddedChatLedger, EmbeddedPresence, EmbeddedSaleLedger};
-use gateway_policy::identity::{Verifier, VerifierSettings};
-use gateway_policy::{Host, PolicySettings, Settings};
+use gateway_policy::{Host, Keys, Lists, PolicySettings, Settings, Verifier, VerifierSettings};
 use gateway_stores::{MysqlSettings, MysqlStore, NatsBus, NatsSettings, RedisSettings, RedisStore};
 
 use crate::clock;
@@ -44,7 +43,7 @@ pub(crate) async fn node(config: Config, backing: Backing) -> anyhow::Result<Arc
         name: name(&config),
         catalog: Catalog::new(ports.sales.clone()),
         batcher: Batcher::new(ports.admission.clone(), metrics.clone(), config.sale.batch_max, config.sale.batch_wait),
-        bindings: config.policies.iter().map(Binding::of).collect(),
+        bindings: config.policies.iter().map(Binding::from).collect(),
         sockets: Sockets::new(config.chat.sockets_max),
         demo: std::sync::OnceLock::new(),
         health: Health::start(dependencies),
@@ -127,13 +126,13 @@ pub(crate) fn check_policies(config: &Config) -> anyhow::Result<Vec<PolicyStatus
 fn verifier(config: &Config) -> anyhow::Result<Verifier> {
     let read = |file: &std::path::Path| std::fs::read_to_string(file).with_context(|| format!("tokens: cannot read {}", file.display()));
     let tokens = &config.tokens;
-    let settings = VerifierSettings { issuer: tokens.issuer.clone(), audience: tokens.audience.clone(), leeway: tokens.leeway };
-    let verifier = match &tokens.key {
-        TokenKey::Secret(secret) => Verifier::secret(settings, secret.expose().as_bytes()),
-        TokenKey::PublicKeyFile(file) => Verifier::public_key(settings, &read(file)?),
-        TokenKey::JwksFile(file) => Verifier::jwks(settings, &read(file)?),
+    let keys = match &tokens.key {
+        TokenKey::Secret(secret) => Keys::Secret(secret.expose().as_bytes().to_vec()),
+        TokenKey::PublicKeyFile(file) => Keys::PublicKeyPem(read(file)?),
+        TokenKey::JwksFile(file) => Keys::Jwks(read(file)?),
     };
-    verifier.context("tokens")
+    let settings = VerifierSettings { issuer: tokens.issuer.clone(), audience: tokens.audience.clone(), leeway: tokens.leeway, keys };
+    Verifier::new(settings).context("tokens")
 }
 
 fn policies(config: &Config, verifier: Arc<Verifier>) -> anyhow::Result<Arc<Host>> {
@@ -154,7 +153,12 @@ fn policies(config: &Config, verifier: Arc<Verifier>) -> anyhow::Result<Arc<Host
         })
         .collect();
     let settings = Settings { dir: config.plugins.dir.clone(), policies, instances_max: config.plugins.instances_max };
-    Host::start(settings, verifier, config.lists.clone()).context("cannot start the policy host")
+    let lists = Lists::default();
+    for (name, entries) in &config.lists {
+        lists.replace(name, entries.iter().cloned()).with_context(|| format!("lists.{name}"))?;
+    }
+    let sink = Arc::new(|policy: &str, metric: &str, value: f64| tracing::debug!(policy, metric, value, "metric of a guest"));
+    Host::start(settings, verifier, Arc::new(lists), sink).context("cannot start the policy host")
 }
 
 struct Redis(Arc<RedisStore>);

@@ -7,7 +7,9 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use gateway_core::id::{ActivityId, SkuId};
 use gateway_core::ports::PortError;
-use gateway_core::sale::{ActivityRecord, ActivityState, CreateOutcome, LotRecord, NewActivity, NewProduct, PublishOutcome, SaleState, SkuUpsert};
+use gateway_core::sale::{
+    ActivityRecord, ActivityState, CreateOutcome, LotRecord, NewActivity, NewProduct, PublishOutcome, SaleState, SkuUpsert,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -125,7 +127,9 @@ pub(super) async fn create(State(node): State<Arc<Node>>, bytes: Bytes) -> Answe
     let activity = NewActivity { title: name("title", wanted.title)?, start, end, pay_ttl_s: wanted.pay_ttl_seconds, products };
     match node.ports.sales.create_activity(&activity).await? {
         CreateOutcome::Created(id) => Ok((StatusCode::CREATED, axum::Json(json!({ "activityId": id.to_string() })))),
-        CreateOutcome::UnknownSku(sku) => Err(Refused::new(StatusCode::CONFLICT, "UNKNOWN_SKU", format!("there is no SKU {sku}; create it first"))),
+        CreateOutcome::UnknownSku(sku) => {
+            Err(Refused::new(StatusCode::CONFLICT, "UNKNOWN_SKU", format!("there is no SKU {sku}; create it first")))
+        }
     }
 }
 
@@ -147,7 +151,11 @@ pub(super) async fn publish(State(node): State<Arc<Node>>, Path(id): Path<String
 pub(super) async fn preheat(State(node): State<Arc<Node>>, Path(id): Path<String>) -> Answer {
     let record = find(&node, &id).await?;
     if record.state != ActivityState::Published {
-        return Err(Refused::new(StatusCode::CONFLICT, "WRONG_STATE", format!("the activity is {}; publish it first", record.state.as_str())));
+        return Err(Refused::new(
+            StatusCode::CONFLICT,
+            "WRONG_STATE",
+            format!("the activity is {}; publish it first", record.state.as_str()),
+        ));
     }
     let mut lots = Vec::new();
     for lot in &record.products {

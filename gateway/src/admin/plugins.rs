@@ -24,7 +24,11 @@ pub(super) async fn list(State(node): State<Arc<Node>>) -> Answer {
 }
 
 /// `POST /admin/plugins?name=rate-limit` with the component as the body.
-pub(super) async fn install(State(node): State<Arc<Node>>, which: Result<Query<Which>, axum::extract::rejection::QueryRejection>, component: Bytes) -> Answer {
+pub(super) async fn install(
+    State(node): State<Arc<Node>>,
+    which: Result<Query<Which>, axum::extract::rejection::QueryRejection>,
+    component: Bytes,
+) -> Answer {
     let Query(Which { name }) = which.map_err(|_| Refused::bad("name the policy: POST /admin/plugins?name=rate-limit"))?;
     if !node.policies.status().iter().any(|policy| policy.name == name) {
         return Err(Refused::missing(format!("no policy is called {name:?} in the configuration")));

@@ -10,11 +10,11 @@ use anyhow::{Context, bail};
 use clap::Args;
 use gateway_core::id::{Lot, PrincipalId, ShopId, SkuId};
 use gateway_core::principal::Role;
-use gateway_core::sale::{CreateOutcome, NewActivity, NewProduct, PublishOutcome, SkuUpsert};
 use gateway_core::sale::order_no::order_no;
+use gateway_core::sale::{CreateOutcome, NewActivity, NewProduct, PublishOutcome, SkuUpsert};
 
-use crate::cli::run::{self, Process};
 use crate::cli::load;
+use crate::cli::run::{self, Process};
 use crate::node::Node;
 use crate::routes::demo::Demo;
 use crate::sale::keeper;
@@ -74,7 +74,14 @@ async fn open_demo_sale(node: &Arc<Node>) -> anyhow::Result<()> {
     let sku = SkuId(1001);
     let start = clock::now();
     let title = "今晚八点 · Tonight's drop".to_owned();
-    sales.upsert_sku(&SkuUpsert { sku, name: "降噪头戴耳机 Noise-cancelling headphones".into(), price_cents: 29_900, add_stock: 10 * DEMO_STOCK }).await?;
+    sales
+        .upsert_sku(&SkuUpsert {
+            sku,
+            name: "降噪头戴耳机 Noise-cancelling headphones".into(),
+            price_cents: 29_900,
+            add_stock: 10 * DEMO_STOCK,
+        })
+        .await?;
     let activity = NewActivity {
         title: title.clone(),
         start,

@@ -90,7 +90,8 @@ impl Process {
         let (edge_address, admin_address) = (edge.address(), admin.address);
         tracing::info!(kind = "edge", address = %edge_address, "listening");
         tracing::info!(kind = "admin", address = %admin_address, "listening");
-        let mut listeners = vec![tokio::spawn(edge.serve(node.clone(), proxy(Edge::new(node.clone(), Router::new(config.routes.clone()), upstreams))))];
+        let mut listeners =
+            vec![tokio::spawn(edge.serve(node.clone(), proxy(Edge::new(node.clone(), Router::new(config.routes.clone()), upstreams))))];
         if let Some(echo) = echo {
             tracing::info!(kind = "echo", address = %echo.address(), "listening");
             let app = Echo::new(config.edge.clone(), config.chat.clone());

@@ -10,8 +10,8 @@ use gateway_core::id::{PrincipalId, ShopId};
 use gateway_core::principal::Role;
 
 use crate::cli::load;
-use crate::token::{Grant, mint};
 use crate::clock;
+use crate::token::{Grant, mint};
 
 #[derive(Debug, Args)]
 pub(super) struct Options {
@@ -40,13 +40,7 @@ pub(super) struct Options {
 
 pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     let config = load::config(&options.config, &[])?;
-    let grant = Grant {
-        id: options.sub.clone(),
-        role: options.role,
-        shop: options.shop,
-        scope: options.scope.clone(),
-        ttl: options.ttl,
-    };
+    let grant = Grant { id: options.sub.clone(), role: options.role, shop: options.shop, scope: options.scope.clone(), ttl: options.ttl };
     let token = mint(&config.tokens, &grant, clock::now())?;
     let line = if options.json { serde_json::json!({ "token": token }).to_string() } else { token };
     writeln!(std::io::stdout(), "{line}").context("cannot print")

@@ -3,16 +3,15 @@
 //! What is decided where: guests decide, `core::policy::chain` folds, the budgets port counts; this file only carries.
 
 use gateway_core::id::PrincipalId;
+use gateway_core::policy::Attempt;
 use gateway_core::policy::chain::{self, ChainState, Subject};
-use gateway_core::policy::{Attempt, Facts};
 use gateway_core::ports::PolicySet;
 use gateway_core::request::RequestHead;
 
 use crate::charging::{Uncharged, charge};
-use crate::clock;
-use crate::routes::outcome::Failure;
 use crate::edge::user_of;
 use crate::node::Node;
+use crate::routes::outcome::Failure;
 
 /// The chain of one request.
 pub(crate) struct Guard<'a> {
@@ -48,7 +47,7 @@ impl<'a> Guard<'a> {
         match charge(self.node, &self.state.charges).await {
             Ok(()) => Ok(()),
             Err(Uncharged::Exhausted { budget, refusal }) => {
-                self.state.note_budget(&budget);
+                tracing::debug!(trace_id = self.head.trace_id, budget, "a budget is exhausted");
                 Err(Failure::Refused(refusal))
             }
             Err(Uncharged::Away(error)) => Err(Failure::Unavailable(error)),
@@ -70,13 +69,7 @@ impl<'a> Guard<'a> {
     }
 
     async fn ask(&mut self, subject: Subject<'_>) -> Result<(), Failure> {
-        let facts = Facts {
-            now: clock::now(),
-            principal: None,
-            device: self.head.header("x-device-id").map(str::to_owned),
-            tags: Vec::new(),
-        };
-        match chain::run(self.set, &self.node.bindings, &self.head.path, subject, facts, self.state).await {
+        match chain::run(self.set, &self.node.bindings, subject, self.state).await {
             None => Ok(()),
             Some(refusal) => Err(Failure::Refused(refusal)),
         }

@@ -39,7 +39,8 @@ fn accept(head: &RequestHead, host: Option<&str>, origins: &[Origin]) -> Result<
     }
     // "A |Sec-WebSocket-Key| header field with a base64-encoded value that, when decoded, is 16 bytes in length."
     let key = head.header("sec-websocket-key").unwrap_or_default();
-    let sixteen_bytes = key.len() == 24 && key.ends_with("==") && key[..22].bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'/');
+    let sixteen_bytes =
+        key.len() == 24 && key.ends_with("==") && key[..22].bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'/');
     if !sixteen_bytes {
         return Err(Failure::BadRequest("Sec-WebSocket-Key is not 16 bytes in base64".into()));
     }

@@ -70,61 +70,61 @@ fn success(outcome: &Outcome) -> Reply {
 
 /// Status, code, sentence, milliseconds after which a retry can help.
 fn row(failure: &Failure) -> (u16, &str, &str, Option<u64>) {
-        match failure {
-            Failure::BadRequest(sentence) => (400, "BAD_REQUEST", sentence, None),
-            Failure::Unauthenticated => (401, "UNAUTHENTICATED", "a valid bearer token is required", None),
-            Failure::Forbidden(sentence) => (403, "FORBIDDEN", sentence, None),
-            Failure::NotFound => (404, "NOT_FOUND", "there is nothing here", None),
-            Failure::MethodNotAllowed(_) => (405, "METHOD_NOT_ALLOWED", "this path does not take that method", None),
-            Failure::BodyTimeout => (408, "TIMEOUT", "the body did not arrive in time", None),
-            Failure::UnknownItem => (404, "UNKNOWN_ITEM", "this item is not on sale", None),
-            Failure::NotStarted => (409, "NOT_STARTED", "抢购尚未开始", None),
-            Failure::Ended => (409, "ENDED", "抢购已结束", None),
-            Failure::LimitExceeded => (409, "LIMIT_EXCEEDED", "超过每人限购数量", None),
-            Failure::SoldOut { left: 0 } => (409, "SOLD_OUT", "已抢完", None),
-            Failure::SoldOut { .. } => (409, "SOLD_OUT", "剩余数量不足", None),
-            Failure::TooLarge => (413, "TOO_LARGE", "the body is too large", None),
-            Failure::UpgradeRequired => (426, "UPGRADE_REQUIRED", "this path speaks WebSocket version 13 over HTTP/1.1", None),
-            Failure::HeadTooLarge => (431, "HEADERS_TOO_LARGE", "the request head is too large", None),
-            Failure::Refused(refusal) => (refusal.status, &refusal.code, &refusal.message, refusal.retry_after_ms),
-            Failure::Internal => (500, "INTERNAL", "something went wrong here", None),
-            Failure::UpstreamFailed => (502, "UPSTREAM_FAILED", "the service behind this path did not answer", Some(1_000)),
-            Failure::NotReady => (503, "NOT_READY", "抢购准备中", Some(1_000)),
-            Failure::Unavailable(_) => (503, "UNAVAILABLE", "a service this needs is away", Some(1_000)),
-            Failure::Overloaded => (503, "OVERLOADED", "too many requests at once", Some(1_000)),
-            Failure::Draining => (503, "DRAINING", "this node is going away", Some(200)),
-            Failure::UpstreamTimeout => (504, "UPSTREAM_TIMEOUT", "the service behind this path took too long", Some(1_000)),
-        }
+    match failure {
+        Failure::BadRequest(sentence) => (400, "BAD_REQUEST", sentence, None),
+        Failure::Unauthenticated => (401, "UNAUTHENTICATED", "a valid bearer token is required", None),
+        Failure::Forbidden(sentence) => (403, "FORBIDDEN", sentence, None),
+        Failure::NotFound => (404, "NOT_FOUND", "there is nothing here", None),
+        Failure::MethodNotAllowed(_) => (405, "METHOD_NOT_ALLOWED", "this path does not take that method", None),
+        Failure::BodyTimeout => (408, "TIMEOUT", "the body did not arrive in time", None),
+        Failure::UnknownItem => (404, "UNKNOWN_ITEM", "this item is not on sale", None),
+        Failure::NotStarted => (409, "NOT_STARTED", "抢购尚未开始", None),
+        Failure::Ended => (409, "ENDED", "抢购已结束", None),
+        Failure::LimitExceeded => (409, "LIMIT_EXCEEDED", "超过每人限购数量", None),
+        Failure::SoldOut { left: 0 } => (409, "SOLD_OUT", "已抢完", None),
+        Failure::SoldOut { .. } => (409, "SOLD_OUT", "剩余数量不足", None),
+        Failure::TooLarge => (413, "TOO_LARGE", "the body is too large", None),
+        Failure::UpgradeRequired => (426, "UPGRADE_REQUIRED", "this path speaks WebSocket version 13 over HTTP/1.1", None),
+        Failure::HeadTooLarge => (431, "HEADERS_TOO_LARGE", "the request head is too large", None),
+        Failure::Refused(refusal) => (refusal.status, &refusal.code, &refusal.message, refusal.retry_after_ms),
+        Failure::Internal => (500, "INTERNAL", "something went wrong here", None),
+        Failure::UpstreamFailed => (502, "UPSTREAM_FAILED", "the service behind this path did not answer", Some(1_000)),
+        Failure::NotReady => (503, "NOT_READY", "抢购准备中", Some(1_000)),
+        Failure::Unavailable(_) => (503, "UNAVAILABLE", "a service this needs is away", Some(1_000)),
+        Failure::Overloaded => (503, "OVERLOADED", "too many requests at once", Some(1_000)),
+        Failure::Draining => (503, "DRAINING", "this node is going away", Some(200)),
+        Failure::UpstreamTimeout => (504, "UPSTREAM_TIMEOUT", "the service behind this path took too long", Some(1_000)),
     }
+}
 
 fn refusal(failure: &Failure, trace_id: &str) -> Reply {
-        let (status, code, message, retry_after_ms) = row(failure);
-        let mut body = Map::new();
-        body.insert("code".into(), code.into());
-        body.insert("message".into(), message.into());
-        body.insert("traceId".into(), trace_id.into());
-        if let Failure::SoldOut { left } = failure
-            && *left > 0
-        {
-            body.insert("left".into(), json!(left));
-        }
-        let mut reply = Reply::json(status, &Value::Null);
-        if let Some(ms) = retry_after_ms {
-            body.insert("retryAfterMs".into(), json!(ms));
-            reply.headers.push(("retry-after", ms.div_ceil(1_000).to_string()));
-        }
-        match failure {
-            Failure::MethodNotAllowed(allow) => reply.headers.push(("allow", allow.clone())),
-            Failure::Unauthenticated => reply.headers.push(("www-authenticate", "Bearer".into())),
-            Failure::UpgradeRequired => {
-                reply.headers.push(("upgrade", "websocket".into()));
-                reply.headers.push(("sec-websocket-version", "13".into()));
-            }
-            _ => {}
-        }
-        reply.body = Bytes::from(Value::Object(body).to_string());
-        reply
+    let (status, code, message, retry_after_ms) = row(failure);
+    let mut body = Map::new();
+    body.insert("code".into(), code.into());
+    body.insert("message".into(), message.into());
+    body.insert("traceId".into(), trace_id.into());
+    if let Failure::SoldOut { left } = failure
+        && *left > 0
+    {
+        body.insert("left".into(), json!(left));
     }
+    let mut reply = Reply::json(status, &Value::Null);
+    if let Some(ms) = retry_after_ms {
+        body.insert("retryAfterMs".into(), json!(ms));
+        reply.headers.push(("retry-after", ms.div_ceil(1_000).to_string()));
+    }
+    match failure {
+        Failure::MethodNotAllowed(allow) => reply.headers.push(("allow", allow.clone())),
+        Failure::Unauthenticated => reply.headers.push(("www-authenticate", "Bearer".into())),
+        Failure::UpgradeRequired => {
+            reply.headers.push(("upgrade", "websocket".into()));
+            reply.headers.push(("sec-websocket-version", "13".into()));
+        }
+        _ => {}
+    }
+    reply.body = Bytes::from(Value::Object(body).to_string());
+    reply
+}
 
 #[cfg(test)]
 mod tests {

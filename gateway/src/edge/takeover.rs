@@ -76,4 +76,3 @@ pub(super) async fn upgrade(mut stream: Stream, accepted: &handshake::Accepted, 
         Ok(Err(_)) | Err(_) => None,
     }
 }
-

@@ -65,10 +65,11 @@ async fn state(node: &Node, head: &RequestHead) -> Result<Outcome, Failure> {
     let named = |wanted: &str, default: &str| {
         let query = head.query.as_deref().unwrap_or_default();
         let name = query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == wanted).map_or(default, |(_, v)| v);
-        PrincipalId::parse(name).map_err(|_| Failure::BadRequest(format!("{wanted} must be 1 to 64 letters, digits, dots, dashes or colons")))
+        PrincipalId::parse(name)
+            .map_err(|_| Failure::BadRequest(format!("{wanted} must be 1 to 64 letters, digits, dots, dashes or colons")))
     };
-    let user = named("user", "demo-user")?;
-    let agent = named("agent", "demo-agent")?;
+    let user = named("user", "alice")?;
+    let agent = named("agent", "a1")?;
     let record = node.catalog.find(demo.lot).await?.ok_or(Failure::UnknownItem)?;
     let stock = node.ports.admission.stock(demo.lot).await?;
     let now = clock::now();
@@ -80,16 +81,16 @@ async fn state(node: &Node, head: &RequestHead) -> Result<Outcome, Failure> {
         })
     };
     Ok(Outcome::Data(json!({
-            "serverTime": now.0,
-            "userId": user.as_str(), "userToken": mint(&user, Role::User, None)?,
-            "agentId": agent.as_str(), "agentToken": mint(&agent, Role::Agent, Some(demo.shop))?,
-            "shopId": demo.shop.to_string(),
-            "activity": {
-                "activityId": demo.lot.activity.to_string(), "skuId": demo.lot.sku.to_string(),
-                "title": demo.title, "name": record.name,
-                "priceCents": record.price_cents, "originalPriceCents": demo.original_price_cents,
-                "startAt": record.start.0, "endAt": record.end.0,
-                "stock": record.stock, "left": stock.map_or(record.stock, |stock| stock.left), "perUser": record.per_user,
-            },
-        })))
+        "serverTime": now.0,
+        "userId": user.as_str(), "userToken": mint(&user, Role::User, None)?,
+        "agentId": agent.as_str(), "agentToken": mint(&agent, Role::Agent, Some(demo.shop))?,
+        "shopId": demo.shop.to_string(),
+        "activity": {
+            "activityId": demo.lot.activity.to_string(), "skuId": demo.lot.sku.to_string(),
+            "title": demo.title, "name": record.name,
+            "priceCents": record.price_cents, "originalPriceCents": demo.original_price_cents,
+            "startAt": record.start.0, "endAt": record.end.0,
+            "stock": record.stock, "left": stock.map_or(record.stock, |stock| stock.left), "perUser": record.per_user,
+        },
+    })))
 }

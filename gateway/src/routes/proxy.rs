@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use gateway_core::config::Upstream;
+use gateway_core::path;
 use gateway_core::policy::chain::ChainState;
 use gateway_core::request::RequestHead;
-use gateway_core::path;
 use gateway_core::trace::Trace;
 use pingora_core::services::background::BackgroundService;
 use pingora_core::upstreams::peer::HttpPeer;
@@ -91,13 +91,13 @@ impl Upstreams {
         for name in claimed {
             upstream.remove_header(&name);
         }
-        for name in &chain.remove_headers {
-            upstream.remove_header(name.as_str());
+        for (name, value) in &chain.headers {
+            match value {
+                Some(value) => upstream.insert_header(name.clone(), value.as_str())?,
+                None => drop(upstream.remove_header(name.as_str())),
+            }
         }
-        for (name, value) in &chain.set_headers {
-            upstream.insert_header(name.clone(), value.as_str())?;
-        }
-        if let Some(principal) = &chain.principal {
+        if let Some(principal) = &chain.facts.principal {
             upstream.insert_header("x-sluice-principal", principal.id.as_str())?;
             upstream.insert_header("x-sluice-role", principal.role.as_str())?;
             if let Some(shop) = principal.shop {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use gateway_core::chat::Send;
 use gateway_core::chat::code::ErrorCode;
 use gateway_core::chat::frame::ErrorFrame;
-use gateway_core::chat::Send;
 use gateway_core::id::ShopId;
 use gateway_core::policy::chain::{self, ChainState, Subject};
 use gateway_core::policy::{Facts, Message, Refusal};
@@ -21,10 +21,10 @@ const PATH: &str = "/ws/chat";
 pub(crate) async fn judge(node: &Node, principal: &Principal, shop: ShopId, send: &Send) -> Result<Option<String>, ErrorFrame> {
     let facts = Facts { now: clock::now(), principal: Some(principal.clone()), device: None, tags: Vec::new() };
     let message = Message { session: send.session, shop, kind: send.kind.clone(), content: send.content.clone() };
-    let mut state = ChainState { principal: Some(principal.clone()), ..ChainState::default() };
+    let mut state = ChainState::new(facts);
     // The generations current now: a socket may live for days, and its next message follows the newest rule.
     let set = node.policies.current();
-    let refused = chain::run(&*set, &node.bindings, PATH, Subject::Message(&message), facts, &mut state).await;
+    let refused = chain::run(&*set, &node.bindings, Subject::Message { path: PATH, message: &message }, &mut state).await;
     if let Some(refusal) = refused {
         return Err(frame(refusal));
     }

@@ -82,7 +82,8 @@ mod tests {
 
     #[test]
     fn a_position_that_is_no_position_is_refused() {
-        for query in ["last_ack_seq=-1", "last_ack_seq=1.5", "last_ack_seq=", "last_ack_seq=9007199254740992", "last_ack_seq=1&sessionId=x"] {
+        for query in ["last_ack_seq=-1", "last_ack_seq=1.5", "last_ack_seq=", "last_ack_seq=9007199254740992", "last_ack_seq=1&sessionId=x"]
+        {
             assert!(matches!(resume(query), Err(Failure::BadRequest(_))), "{query}");
         }
     }
