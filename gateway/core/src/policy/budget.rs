@@ -175,7 +175,7 @@ mod tests {
     fn the_largest_charge_stays_within_the_numbers() {
         let mut accounts = BTreeMap::new();
         let largest = charge("k", 1_000_000, 86_400_000, 1_000_000);
-        assert_eq!(judge(&mut accounts, &[largest.clone()], NOW), ChargeOutcome::Charged);
+        assert_eq!(judge(&mut accounts, std::slice::from_ref(&largest), NOW), ChargeOutcome::Charged);
         let outcome = judge(&mut accounts, &[largest], NOW);
         assert_eq!(outcome, ChargeOutcome::Exhausted { index: 0, retry_after: Duration::from_millis(86_400_000) });
     }
