@@ -25,11 +25,7 @@ pub(crate) fn failed<E: Failure>(doing: &'static str, source: E) -> PortError {
 }
 
 /// The answer of `call`, or `Unavailable` after `limit`.
-pub(crate) async fn within<T, E: Failure>(
-    limit: Duration,
-    doing: &'static str,
-    call: impl Future<Output = Result<T, E>>,
-) -> PortResult<T> {
+pub(crate) async fn within<T, E: Failure>(limit: Duration, doing: &'static str, call: impl Future<Output = Result<T, E>>) -> PortResult<T> {
     match tokio::time::timeout(limit, call).await {
         Ok(answer) => answer.map_err(|source| failed(doing, source)),
         Err(_) => Err(PortError { kind: PortErrorKind::Unavailable, store: E::STORE, doing, source: Some(Box::new(Silence(limit))) }),

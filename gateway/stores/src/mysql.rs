@@ -109,7 +109,8 @@ impl MysqlStore {
         let (version, flush, binlog, sync_binlog) = within::<_, Trouble>(self.timeout, "read the MySQL configuration", read).await?;
         let mut warnings = Vec::new();
         if flush != 1 {
-            warnings.push(format!("{version}: innodb_flush_log_at_trx_commit is {flush}, so a committed order or message can vanish; set 1"));
+            warnings
+                .push(format!("{version}: innodb_flush_log_at_trx_commit is {flush}, so a committed order or message can vanish; set 1"));
         }
         if binlog != 0 && sync_binlog != 1 {
             warnings.push(format!("{version}: sync_binlog is {sync_binlog}, so a replica can miss a committed order or message; set 1"));
@@ -175,7 +176,8 @@ impl Failure for Trouble {
         if let Some(number) = self.number() {
             // Besides lost races: too many connections, shutting down, read-only while another server takes over, a
             // connection that was killed.
-            let passing = self.is_race() || matches!(number, 1040 | 1053 | 1077 | 1079 | 1203 | 1290 | 1317 | 1792 | 1836 | 1927 | 3024 | 4031);
+            let passing =
+                self.is_race() || matches!(number, 1040 | 1053 | 1077 | 1079 | 1203 | 1290 | 1317 | 1792 | 1836 | 1927 | 3024 | 4031);
             return if passing { PortErrorKind::Unavailable } else { PortErrorKind::Broken };
         }
         match self {
@@ -183,9 +185,11 @@ impl Failure for Trouble {
             Self::Damaged(_) => PortErrorKind::Broken,
             Self::Sql(error) | Self::Migrate(sqlx::migrate::MigrateError::Execute(error)) => match error {
                 // `Protocol` is what a connection says that was cut in the middle of an answer.
-                sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => {
-                    PortErrorKind::Unavailable
-                }
+                sqlx::Error::Io(_)
+                | sqlx::Error::Tls(_)
+                | sqlx::Error::Protocol(_)
+                | sqlx::Error::PoolTimedOut
+                | sqlx::Error::PoolClosed => PortErrorKind::Unavailable,
                 _ => PortErrorKind::Broken,
             },
             Self::Migrate(_) => PortErrorKind::Broken,

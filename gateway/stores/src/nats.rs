@@ -106,11 +106,7 @@ impl NatsBus {
         let doing = "read the NATS configuration";
         self.run(doing, async { self.client.flush().await.map_err(Trouble::passing) }).await?;
         let info = self.client.server_info();
-        Ok(if self.client.is_server_compatible(2, 9, 0) {
-            Vec::new()
-        } else {
-            vec![format!("NATS {} is older than 2.9", info.version)]
-        })
+        Ok(if self.client.is_server_compatible(2, 9, 0) { Vec::new() } else { vec![format!("NATS {} is older than 2.9", info.version)] })
     }
 
     /// Runs `call` within the deadline, at once `Unavailable` while there is no connection: the client would keep what it

@@ -154,8 +154,7 @@ impl MysqlStore {
     }
 
     async fn read_session(&self, party: &Party, session: SessionId) -> Result<Option<SessionRecord>, Trouble> {
-        let row: Option<SessionRow> =
-            sqlx::query_as(select_sessions!("where id = ?")).bind(session.0).fetch_optional(&self.pool).await?;
+        let row: Option<SessionRow> = sqlx::query_as(select_sessions!("where id = ?")).bind(session.0).fetch_optional(&self.pool).await?;
         let session = row.map(read_session).transpose()?;
         Ok(session.filter(|session| belongs(party, session.shop, &session.user, session.agent.as_ref())))
     }

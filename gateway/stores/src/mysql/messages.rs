@@ -93,13 +93,14 @@ impl MysqlStore {
 
 /// Fails unless the lease is held, and locks it: it cannot change hands before this transaction ends.
 async fn fence(tx: &mut Transaction<'_, MySql>, lease: &Lease) -> Result<(), Trouble> {
-    let held: Option<(u64,)> =
-        sqlx::query_as("select token from chat_lease where part = ? and owner = ? and token = ? and expires_at > utc_timestamp(3) for update")
-            .bind(lease.partition)
-            .bind(&lease.owner)
-            .bind(lease.token)
-            .fetch_optional(&mut **tx)
-            .await?;
+    let held: Option<(u64,)> = sqlx::query_as(
+        "select token from chat_lease where part = ? and owner = ? and token = ? and expires_at > utc_timestamp(3) for update",
+    )
+    .bind(lease.partition)
+    .bind(&lease.owner)
+    .bind(lease.token)
+    .fetch_optional(&mut **tx)
+    .await?;
     held.map(drop).ok_or(Trouble::Fenced)
 }
 

@@ -104,10 +104,8 @@ async fn lock_room(tx: &mut Transaction<'_, MySql>, lot: Lot) -> Result<Option<R
     .fetch_optional(&mut **tx)
     .await?;
     let Some((epoch, stock, sold, price_cents)) = product else { return Ok(None) };
-    let (shop, pay_ttl_s): (u64, u16) = sqlx::query_as("select shop_id, pay_ttl_s from seckill_activity where id = ?")
-        .bind(lot.activity.0)
-        .fetch_one(&mut **tx)
-        .await?;
+    let (shop, pay_ttl_s): (u64, u16) =
+        sqlx::query_as("select shop_id, pay_ttl_s from seckill_activity where id = ?").bind(lot.activity.0).fetch_one(&mut **tx).await?;
     let (sku_stock, sku_locked): (u32, u32) =
         sqlx::query_as("select stock, locked from product_sku where id = ? for update").bind(lot.sku.0).fetch_one(&mut **tx).await?;
     let free = stock.saturating_sub(sold).min(sku_stock).min(sku_locked);
@@ -223,15 +221,14 @@ async fn take_units(tx: &mut Transaction<'_, MySql>, lot: Lot, room: &Room, orde
     .bind(units)
     .execute(&mut **tx)
     .await?;
-    let taken =
-        sqlx::query("update product_sku set stock = stock - ?, locked = locked - ? where id = ? and locked >= ? and stock >= ?")
-            .bind(units)
-            .bind(units)
-            .bind(lot.sku.0)
-            .bind(units)
-            .bind(units)
-            .execute(&mut **tx)
-            .await?;
+    let taken = sqlx::query("update product_sku set stock = stock - ?, locked = locked - ? where id = ? and locked >= ? and stock >= ?")
+        .bind(units)
+        .bind(units)
+        .bind(lot.sku.0)
+        .bind(units)
+        .bind(units)
+        .execute(&mut **tx)
+        .await?;
     if sold.rows_affected() == 1 && taken.rows_affected() == 1 {
         Ok(())
     } else {
