@@ -44,7 +44,7 @@ async fn absent_services_are_unavailable_and_stop_nobody_from_starting() {
 #[tokio::test]
 async fn a_url_that_makes_no_sense_is_refused_at_once() {
     assert!(RedisStore::connect(&RedisSettings::new("http://x")).is_err());
-    assert!(NatsBus::connect(NatsSettings::new("nats://")).await.is_err());
+    assert!(NatsBus::connect(NatsSettings::new("nats://a b")).await.is_err());
     assert!(MysqlStore::connect(&MysqlSettings::new("x")).is_err());
 }
 
