@@ -6,7 +6,7 @@ set -eu
 # A package, and a file that shows it is there.
 needs_run='gcc:/usr/bin/cc make:/usr/bin/make cmake:/usr/bin/cmake libc6-dev:/usr/include/stdio.h curl:/usr/bin/curl'
 needs_test="$needs_run redis-server:/usr/bin/redis-server nats-server:/usr/sbin/nats-server mariadb-server:/usr/sbin/mariadbd
-chromium:/usr/bin/chromium nodejs:node npm:npm python3-venv:python3"
+chromium:/usr/bin/chromium fonts-wqy-microhei:/usr/share/fonts/truetype/wqy/wqy-microhei.ttc nodejs:node npm:npm python3-venv:python3"
 
 case "${1:-}" in
 run) needs=$needs_run ;;

@@ -34,7 +34,7 @@ const MAY_NOT_USE: &[(&str, &[&str])] = &[
 ];
 
 /// Every arrow that runs the wrong way, as a sentence.
-pub fn wrong_arrows(root: &Path) -> Result<Vec<String>> {
+pub(crate) fn wrong_arrows(root: &Path) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     for (dir, allowed) in MAY_NAME {
         for name in dependencies(&root.join(dir).join("Cargo.toml"))? {

@@ -103,8 +103,9 @@ impl MysqlStore {
     /// What is wrong with the server's configuration, one sentence each; none when all is well.
     pub async fn warnings(&self) -> PortResult<Vec<String>> {
         let read = async {
-            let variables = "select @@version, @@innodb_flush_log_at_trx_commit, @@log_bin, @@sync_binlog";
-            Ok(sqlx::query_as::<_, (String, u64, i64, u64)>(variables).fetch_one(&self.pool).await?)
+            let variables = "select @@version, cast(@@innodb_flush_log_at_trx_commit as unsigned), cast(@@log_bin as unsigned), \
+                             cast(@@sync_binlog as unsigned)";
+            Ok(sqlx::query_as::<_, (String, u64, u64, u64)>(variables).fetch_one(&self.pool).await?)
         };
         let (version, flush, binlog, sync_binlog) = within::<_, Trouble>(self.timeout, "read the MySQL configuration", read).await?;
         let mut warnings = Vec::new();

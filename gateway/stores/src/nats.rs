@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::jetstream::context::{ContextBuilder, PublishErrorKind};
+use async_nats::jetstream::context::{ContextBuilder, GetStreamErrorKind, PublishErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType, Stream};
 use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectOptions, Subscriber};
@@ -98,7 +98,16 @@ impl NatsBus {
 
     /// Whether NATS answers and JetStream is enabled.
     pub async fn ping(&self) -> PortResult<()> {
-        self.run("ping NATS", async { self.jetstream.query_account().await.map(drop).map_err(Trouble::passing) }).await
+        self.run("ping NATS", async {
+            match self.jetstream.get_stream(STREAM).await {
+                // Not there yet is fine: it is made when it is needed.
+                Err(error) if !matches!(error.kind(), GetStreamErrorKind::JetStream(ref why) if why.code() == 404) => {
+                    Err(Trouble::passing(error))
+                }
+                Ok(_) | Err(_) => Ok(()),
+            }
+        })
+        .await
     }
 
     /// What is wrong with the server's configuration, one sentence each; none when all is well.
@@ -212,6 +221,8 @@ enum Trouble {
     Reconnected,
     #[error("the inbox has lost its place in the queue; open it again")]
     Lost,
+    #[error("the server refused a request for messages")]
+    Refused,
     #[error("the partition is in other hands")]
     Superseded,
     #[error("the request failed")]
@@ -239,7 +250,7 @@ impl Failure for Trouble {
 
     fn kind(&self) -> PortErrorKind {
         match self {
-            Self::Disconnected | Self::Reconnected | Self::Lost | Self::Passing(_) => PortErrorKind::Unavailable,
+            Self::Disconnected | Self::Reconnected | Self::Lost | Self::Refused | Self::Passing(_) => PortErrorKind::Unavailable,
             Self::Superseded => PortErrorKind::Fenced,
             Self::Broken(_) => PortErrorKind::Broken,
         }

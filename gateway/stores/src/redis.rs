@@ -111,7 +111,16 @@ impl RedisStore {
     /// Runs one script within the deadline, loading it where the server does not know it (any more).
     async fn script<T: FromRedisValue>(&self, doing: &'static str, script: &redis::ScriptInvocation<'_>) -> PortResult<T> {
         let mut connection = self.connection.clone();
-        within(self.timeout, doing, script.invoke_async(&mut connection)).await
+        within(self.timeout, doing, async {
+            match script.invoke_async(&mut connection).await {
+                // Loaded and forgotten again before it could run: a failover, or somebody who flushes.
+                Err(error) if RedisError::kind(&error) == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                    script.invoke_async(&mut connection).await
+                }
+                answer => answer,
+            }
+        })
+        .await
     }
 }
 

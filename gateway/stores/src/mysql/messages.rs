@@ -227,10 +227,11 @@ async fn advance(tx: &mut Transaction<'_, MySql>, sessions: &HashMap<u64, Open>,
     let mut update = QueryBuilder::new("update chat_session s join (");
     let mut list = update.separated(" union all ");
     for (id, session) in touched {
-        list.push("select ").push_bind_unseparated(id).push_unseparated(" as id, ");
-        list.push_bind_unseparated(session.top).push_unseparated(" as top, ");
-        list.push_bind_unseparated(session.cum_user).push_unseparated(" as cum_user, ");
-        list.push_bind_unseparated(session.cum_admin).push_unseparated(" as cum_admin");
+        // MySQL takes a parameter in a select list for text unless it is told otherwise.
+        list.push("select cast(").push_bind_unseparated(id).push_unseparated(" as unsigned) as id, cast(");
+        list.push_bind_unseparated(session.top).push_unseparated(" as unsigned) as top, cast(");
+        list.push_bind_unseparated(session.cum_user).push_unseparated(" as unsigned) as cum_user, cast(");
+        list.push_bind_unseparated(session.cum_admin).push_unseparated(" as unsigned) as cum_admin");
     }
     update.push(") n on n.id = s.id set s.max_seq = n.top, s.cum_user = n.cum_user, s.cum_admin = n.cum_admin, s.last_at = ");
     update.push_bind(now);

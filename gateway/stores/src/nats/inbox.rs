@@ -30,7 +30,7 @@ const UNACKNOWLEDGED_MAX: i64 = 1_024;
 const ASK_MAX: usize = 256;
 
 /// How long the server keeps a request for messages that are not there yet.
-const ASK_FOR: Duration = Duration::from_secs(5);
+const ASK_FOR: Duration = Duration::from_secs(2);
 
 /// How much later than that the end of a request may be heard of.
 const ASK_GRACE: Duration = Duration::from_secs(1);
@@ -112,10 +112,15 @@ impl NatsInbox {
     /// Makes sure that a request is with the server; says when it is over.
     async fn ask(&mut self, max: usize) -> Result<Instant, Trouble> {
         let now = Instant::now();
-        if let Some(asked) = &self.asked
-            && now < asked.until
-        {
-            return Ok(asked.until);
+        match self.asked.take() {
+            Some(asked) if now < asked.until => {
+                let until = asked.until;
+                self.asked = Some(asked);
+                return Ok(until);
+            }
+            // A server tells the end of every request, unless the consumer it was meant for is gone.
+            Some(_) => self.check_consumer().await?,
+            None => {}
         }
         let left = max.clamp(1, ASK_MAX);
         let batch = BatchConfig { batch: left, expires: Some(ASK_FOR), ..BatchConfig::default() };
@@ -137,19 +142,19 @@ impl NatsInbox {
             // The consumer is gone, or the server has no room for the request: either way this request is over.
             Some(_) => {
                 self.asked = None;
-                return Err(self.why_refused().await);
+                self.check_consumer().await?;
+                return Err(Trouble::Refused);
             }
         }
         let message = QueueMessage { message, context: self.bus.jetstream.clone() };
-        let number = message.info().map_err(|_| Trouble::Lost)?.consumer_sequence;
-        if number != self.last + 1 {
+        let number = message.info().map(|info| info.consumer_sequence).unwrap_or_default();
+        let (Some(ack), true) = (message.reply.as_ref(), number == self.last + 1) else {
             self.lost = true;
             return Err(Trouble::Lost);
-        }
+        };
         self.last = number;
         self.asked = self.asked.take().map(|asked| Asked { left: asked.left - 1, ..asked }).filter(|asked| asked.left > 0);
-        let ack = message.reply.as_ref().map(ToString::to_string).ok_or(Trouble::Lost)?;
-        self.arrived.push_back(Delivery { ack, payload: message.message.payload });
+        self.arrived.push_back(Delivery { ack: ack.to_string(), payload: message.message.payload.clone() });
         Ok(())
     }
 
@@ -165,20 +170,14 @@ impl NatsInbox {
         }
     }
 
-    /// Tells a partition in other hands from a passing refusal.
-    async fn why_refused(&mut self) -> Trouble {
-        let found = match self.bus.queue().await {
-            Ok(queue) => consumers(&queue, self.partition).await,
-            Err(trouble) => Err(trouble),
-        };
-        match found {
-            Ok(found) if found.iter().any(|(_, token)| *token > self.token) => Trouble::Superseded,
-            Ok(found) => {
-                self.lost = !found.iter().any(|(_, token)| *token == self.token);
-                Trouble::Lost
-            }
-            Err(trouble) => trouble,
+    /// Whether the partition is still in these hands: fails when its consumer is another one, or gone.
+    async fn check_consumer(&mut self) -> Result<(), Trouble> {
+        let found = consumers(&self.bus.queue().await?, self.partition).await?;
+        if found.iter().any(|(_, token)| *token > self.token) {
+            return Err(Trouble::Superseded);
         }
+        self.lost = !found.iter().any(|(_, token)| *token == self.token);
+        self.check()
     }
 }
 
@@ -210,17 +209,10 @@ impl Inbox for NatsInbox {
                 client.request(last.ack.clone(), ACK).await.map(drop).map_err(Trouble::passing)
             })
             .await;
-        match answer {
-            Err(error) if self.is_superseded().await => Err(failed(error.doing, Trouble::Superseded)),
-            answer => answer,
-        }
-    }
-}
-
-impl NatsInbox {
-    async fn is_superseded(&mut self) -> bool {
-        let why = tokio::time::timeout(self.bus.settings.timeout, self.why_refused()).await;
-        matches!(why, Ok(Trouble::Superseded))
+        let Err(error) = answer else { return Ok(()) };
+        // A consumer that is gone answers nothing; its successor tells a takeover from a fault.
+        let bus = self.bus.clone();
+        bus.run("acknowledge messages", self.check_consumer()).await.and(Err(error))
     }
 }
 

@@ -29,6 +29,9 @@ const CHUNK: usize = 1_000;
 /// Staged buyers of an installation that never came are gone after this long.
 const STAGED_TTL_S: i64 = 600;
 
+/// Units in one attempt (the type's word); whatever else stands in an event was not written by `admit.lua`.
+const UNITS: std::ops::RangeInclusive<u32> = 1..=9_999;
+
 /// A poison entry is shown to an operator, not stored for ever.
 const POISON_CHARS_MAX: usize = 1_024;
 
@@ -260,7 +263,7 @@ fn read_order(id: &str, fields: &[Vec<u8>]) -> Option<OrderEvent> {
         id: id.to_owned(),
         order_no: OrderNo::parse(field("o")?).ok()?,
         user: PrincipalId::parse(field("u")?).ok()?,
-        qty: field("q")?.parse().ok().filter(|qty| *qty > 0)?,
+        qty: field("q")?.parse().ok().filter(|qty| UNITS.contains(qty))?,
         epoch: field("e")?.parse().ok()?,
     })
 }
@@ -292,6 +295,7 @@ mod tests {
             &["o", ORDER, "u", "anna", "q", "2"],
             &["o", ORDER, "u", "anna", "q", "0", "e", "1"],
             &["o", ORDER, "u", "anna", "q", "-1", "e", "1"],
+            &["o", ORDER, "u", "anna", "q", "10000", "e", "1"],
             &["o", ORDER, "u", "a b", "q", "1", "e", "1"],
             &["o", "SK1", "u", "anna", "q", "1", "e", "1"],
         ] {
