@@ -66,12 +66,8 @@ impl Compiled {
 
 /// The imports of our world. A component that wants anything else, be it a clock, must not even be instantiated.
 fn refuse_foreign_imports(room: &EngineRoom, component: &Component) -> Result<(), String> {
-    const ALLOWED: [&str; 4] = [
-        "sluice:policy/types@0.1.0",
-        "sluice:policy/identity@0.1.0",
-        "sluice:policy/lists@0.1.0",
-        "sluice:policy/telemetry@0.1.0",
-    ];
+    const ALLOWED: [&str; 4] =
+        ["sluice:policy/types@0.1.0", "sluice:policy/identity@0.1.0", "sluice:policy/lists@0.1.0", "sluice:policy/telemetry@0.1.0"];
     let kind = component.component_type();
     let foreign: Vec<&str> = kind.imports(room.engine()).map(|(name, _)| name).filter(|name| !ALLOWED.contains(name)).collect();
     if foreign.is_empty() {

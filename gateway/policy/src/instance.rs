@@ -89,12 +89,8 @@ impl Instance {
                 exports.call_on_attempt(store, head.lower(), facts.lower(), attempt).await
             }
             Call::Message(_, message) => {
-                let message = wit::Message {
-                    session: message.session.0,
-                    shop: message.shop.0,
-                    kind: &message.kind,
-                    content: &message.content,
-                };
+                let message =
+                    wit::Message { session: message.session.0, shop: message.shop.0, kind: &message.kind, content: &message.content };
                 exports.call_on_message(store, facts.lower(), message).await
             }
             Call::Response(head, _, response) => {

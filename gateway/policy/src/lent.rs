@@ -41,8 +41,7 @@ pub(crate) struct Lent {
 
 impl Lent {
     fn count(&self, name: &str, value: f64) {
-        let well_named =
-            (1..=40).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+        let well_named = (1..=40).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
         if !well_named || !value.is_finite() || value < 0.0 {
             return;
         }

@@ -137,13 +137,7 @@ mod tests {
     use super::*;
 
     fn principal(id: &str) -> Principal {
-        Principal {
-            id: PrincipalId::parse(id).unwrap(),
-            role: Role::User,
-            shop: None,
-            scopes: Vec::new(),
-            expires_at: UnixMillis(1),
-        }
+        Principal { id: PrincipalId::parse(id).unwrap(), role: Role::User, shop: None, scopes: Vec::new(), expires_at: UnixMillis(1) }
     }
 
     fn refusal() -> Refusal {

@@ -155,15 +155,7 @@ impl ChainState {
     /// The state before the first policy is asked.
     #[must_use]
     pub fn new(facts: Facts) -> Self {
-        Self {
-            facts,
-            headers: BTreeMap::new(),
-            charges: Vec::new(),
-            score: 0,
-            replace: None,
-            reply: None,
-            decisions: Vec::new(),
-        }
+        Self { facts, headers: BTreeMap::new(), charges: Vec::new(), score: 0, replace: None, reply: None, decisions: Vec::new() }
     }
 
     /// Takes over what a proceeding policy asked for.

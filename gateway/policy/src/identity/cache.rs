@@ -70,13 +70,8 @@ mod tests {
     use super::*;
 
     fn verified() -> Verified {
-        let principal = Principal {
-            id: PrincipalId::parse("u").unwrap(),
-            role: Role::User,
-            shop: None,
-            scopes: Vec::new(),
-            expires_at: UnixMillis(0),
-        };
+        let principal =
+            Principal { id: PrincipalId::parse("u").unwrap(), role: Role::User, shop: None, scopes: Vec::new(), expires_at: UnixMillis(0) };
         Verified { principal, not_before: UnixMillis(0) }
     }
 

@@ -119,11 +119,7 @@ fn at_once<T>(future: impl Future<Output = T>) -> T {
 
 #[test]
 fn a_binding_covers_what_it_names() {
-    let binding = Binding {
-        prefixes: vec!["/api/".to_owned()],
-        exact: vec!["/ws/chat".to_owned()],
-        ..binding("p", all(OnFault::Closed))
-    };
+    let binding = Binding { prefixes: vec!["/api/".to_owned()], exact: vec!["/ws/chat".to_owned()], ..binding("p", all(OnFault::Closed)) };
     for (path, covered) in
         [("/api/x", true), ("/api/", true), ("/api", false), ("/apix", false), ("/ws/chat", true), ("/ws/chat/x", false), ("/", false)]
     {
