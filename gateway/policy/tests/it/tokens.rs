@@ -66,9 +66,10 @@ fn secret() -> Verifier {
 fn claims(changes: Value) -> Value {
     let mut claims = serde_json::to_value(Claims::good()).unwrap();
     for (name, value) in changes.as_object().unwrap() {
-        match value {
-            Value::Null => drop(claims.as_object_mut().unwrap().remove(name)),
-            value => claims[name] = value.clone(),
+        if value.is_null() {
+            claims.as_object_mut().unwrap().remove(name);
+        } else {
+            claims[name] = value.clone();
         }
     }
     claims
