@@ -11,8 +11,10 @@
 //   token     {inMs}                      the token expires soon: call `refresh`
 //   problem   {code, message}             the server refused something that belongs to no message
 
-import { Outbox, PAGE, Timeline, backoff, newId, verdict } from "./chat-state.js";
+import { Outbox, PAGE, Timeline, backoff, newId, sideOf, verdict } from "./chat-state.js";
 
+/** `WebSocket.OPEN`. */
+const OPEN = 1;
 /** Until `hello` says otherwise. */
 const HEARTBEAT_MS = 10_000;
 /** A connection that has not said hello by then is given up. */
@@ -28,9 +30,12 @@ const LATER_MS = 3_000;
 /** Replays that bring nothing before a gap is taken for one that nothing can fill. */
 const STALLS_MAX = 5;
 
+const random = () => crypto.getRandomValues(new Uint32Array(1))[0] / 2 ** 32;
+
 const browserClock = {
   now: () => Date.now(),
-  random: () => crypto.getRandomValues(new Uint32Array(1))[0] / 2 ** 32,
+  random,
+  id: () => newId(Date.now(), random),
   after: (ms, run) => setTimeout(run, ms),
   cancel: (timer) => clearTimeout(timer),
 };
@@ -124,7 +129,7 @@ export class ChatClient extends EventTarget {
   /** @returns {string|null} the message's id, or null when too many are waiting already */
   send(sessionId, content, type = "text") {
     const now = this.#clock.now();
-    const clientMsgId = newId(now, this.#clock.random);
+    const clientMsgId = this.#clock.id();
     if (!this.outbox.add({ clientMsgId, sessionId, type, content, at: now })) return null;
     this.#changed(sessionId);
     this.#pump();
@@ -393,7 +398,7 @@ export class ChatClient extends EventTarget {
   }
 
   #isOurs(message) {
-    return message.sender?.kind === this.me.kind;
+    return sideOf(message) === this.me.kind;
   }
 
   #accepted(frame) {
@@ -578,7 +583,7 @@ export class ChatClient extends EventTarget {
     if (this.outbox.wantsSession && !this.#opening) this.#open();
     for (const item of this.outbox.due(now)) {
       const { clientMsgId, sessionId, type, content } = item;
-      this.#write({ type, sessionId, content, clientMsgId, reqId: clientMsgId, timestamp: now });
+      this.#write({ type, sessionId, content, clientMsgId, reqId: clientMsgId });
       this.outbox.sent(clientMsgId, now);
     }
     const nextAt = this.outbox.nextAt();
@@ -639,8 +644,8 @@ export class ChatClient extends EventTarget {
   }
 
   #write(frame) {
-    // What is written into a socket that just died is found again by resume, rewind and cursors.
-    if (this.state === "online") this.#socket.send(JSON.stringify(frame));
+    // What a socket that is closing does not take is made up for by resume, rewind and cursors.
+    if (this.state === "online" && this.#socket.readyState === OPEN) this.#socket.send(JSON.stringify(frame));
   }
 
   // ---- timers and events

@@ -68,6 +68,11 @@ export class Timeline {
   /** The server says that nothing is missing up to `seq`: numbers that did not come carry nothing to show. */
   settle(seq) {
     if (!this.loaded) return;
+    for (const held of [...this.held.keys()].sort((a, b) => a - b)) {
+      if (held > seq) break;
+      if (held > this.last) this.#show(this.held.get(held));
+      this.held.delete(held);
+    }
     this.last = Math.max(this.last, seq);
     this.#showHeld();
   }
@@ -211,6 +216,11 @@ export class Outbox {
       return true;
     });
   }
+}
+
+/** @returns {"user"|"agent"} whose side wrote it; a bot speaks for the shop */
+export function sideOf(message) {
+  return message.sender?.kind === "user" ? "user" : "agent";
 }
 
 /**

@@ -2,8 +2,9 @@
 // of the chat is decided here.
 
 import { ChatClient } from "./chat-client.js";
+import { sideOf } from "./chat-state.js";
 import { clockTime, onSwitch, t } from "./i18n.js";
-import { Demo, byId, chance, chatUrl, make, remark, remembered, setUp, showLink } from "./page.js";
+import { Demo, byId, chance, chatUrl, make, remark, remembered, setUp, showLink, soon } from "./page.js";
 import { Thread, preview } from "./thread.js";
 
 /** Wait between attempts to get the starting data. */
@@ -20,7 +21,7 @@ let chosen = null;
 setUp();
 byId("back").addEventListener("click", () => choose(null));
 byId("status").addEventListener("change", () => client?.status(byId("status").value));
-byId("link-retry").addEventListener("click", () => (client.state === "ended" ? client.start() : client.wake()));
+byId("link-retry").addEventListener("click", () => client.start());
 window.addEventListener("online", () => client?.wake());
 document.addEventListener("visibilitychange", () => {
   if (document.visibilityState !== "visible") return;
@@ -38,7 +39,6 @@ async function begin() {
     setTimeout(begin, RETRY_MS);
     return;
   }
-  remark("");
   byId("who").textContent = demo.state.agentId;
   client = new ChatClient({
     url: chatUrl(device),
@@ -53,7 +53,8 @@ async function begin() {
     },
     retry: (item) => client.retry(item.clientMsgId),
   });
-  for (const event of ["state", "change", "sessions"]) client.addEventListener(event, draw);
+  const changed = soon(draw);
+  for (const event of ["state", "change", "sessions"]) client.addEventListener(event, changed);
   client.addEventListener("state", (event) => {
     // The server keeps an agent's state per connection no longer than the connection lives.
     if (event.detail.state === "online" && byId("status").value !== "online") client.status(byId("status").value);
@@ -82,7 +83,7 @@ function draw() {
   const session = client.sessions.get(chosen) ?? null;
   if (session && document.visibilityState === "visible") client.markRead(session.id);
   showLink(byId("link"), client.state);
-  byId("link-retry").hidden = client.state !== "waiting" && client.state !== "ended";
+  byId("link-retry").hidden = client.state !== "ended";
   drawList();
   byId("thread").dataset.empty = String(!session);
   if (session) {
@@ -131,7 +132,7 @@ function row(session) {
   const face = make("span", "face", who.replace(/^guest-/, "").slice(0, 1).toUpperCase());
   face.setAttribute("aria-hidden", "true");
   const said = preview(lastMessage) || session.subject;
-  const mine = lastMessage?.sender?.kind === "agent";
+  const mine = lastMessage?.sender && sideOf(lastMessage) === "agent";
   const text = make("span", "said", mine ? t("desk.youSaid", { text: said }) : said);
   const when = make("time", "", lastMessage?.time ? clockTime(lastMessage.time) : "");
   button.append(face, make("span", "user", who), when, text);

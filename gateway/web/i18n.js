@@ -9,7 +9,7 @@ const TEXTS = {
     "app.languageShort": "中文",
     "app.theme": "Switch between light and dark",
     "app.you": "You are {name}",
-    "app.noState": "The demo data cannot be reached. Trying again…",
+    "app.noState": "The shop cannot be reached. Trying again…",
 
     "sale.title": "Flash sale",
     "sale.none": "No sale is on right now",
@@ -36,6 +36,11 @@ const TEXTS = {
     "buy.after": "Sale ended",
     "buy.again": "Try again",
     "buy.wait": "Try again in {seconds} s",
+
+    "hint.before": "We open on the second. No need to reload.",
+    "hint.during": "One click is enough. Your place in the queue is kept.",
+    "hint.soldOut": "Every unit has found a buyer. If one comes back, it will show here.",
+    "hint.after": "Thank you for coming by.",
 
     "result.queued": "Your place is safe. The order is being written.",
     "result.slow": "This takes longer than usual. You can leave; your place is kept.",
@@ -123,7 +128,7 @@ const TEXTS = {
     "app.languageShort": "EN",
     "app.theme": "切换深色或浅色",
     "app.you": "当前用户：{name}",
-    "app.noState": "暂时连不上演示数据，正在重试…",
+    "app.noState": "暂时连不上商城，正在重试…",
 
     "sale.title": "限时秒杀",
     "sale.none": "暂无进行中的活动",
@@ -150,6 +155,11 @@ const TEXTS = {
     "buy.after": "活动已结束",
     "buy.again": "再试一次",
     "buy.wait": "{seconds} 秒后可重试",
+
+    "hint.before": "到点自动开放，无需刷新。",
+    "hint.during": "点一次就够了，排队名额会一直保留。",
+    "hint.soldOut": "已全部抢完。若有名额退回，会在此显示。",
+    "hint.after": "感谢光临，下次再见。",
 
     "result.queued": "名额已为您保留，正在生成订单。",
     "result.slow": "等待时间比平时长，您可以先离开，名额会一直保留。",

@@ -5,6 +5,10 @@ import { switchLanguage, t, translate } from "./i18n.js";
 
 /** Longest wait for the starting data. */
 const STATE_DEADLINE_MS = 8_000;
+/** How long a remark stays. */
+const REMARK_MS = 6_000;
+/** The screen shows no more often than this. */
+const FRAME_MS = 16;
 const THEME = "sluice.theme";
 
 const PATHS = {
@@ -109,9 +113,25 @@ export function showLink(element, state) {
   element.querySelector("[data-part=text]").textContent = t(`link.${state}`);
 }
 
-/** Shows a passing remark at the foot of the page. */
+let remarkTimer;
+
+/** Shows a passing remark at the head of the page. */
 export function remark(text) {
   const element = byId("remark");
-  element.textContent = text;
+  // Said again, it stays longer, but is not read out again.
+  if (element.textContent !== text) element.textContent = text;
   element.hidden = text === "";
+  clearTimeout(remarkTimer);
+  remarkTimer = setTimeout(() => remark(""), REMARK_MS);
+}
+
+/** A function that runs `draw` soon, once for any number of calls until then. */
+export function soon(draw) {
+  let timer = null;
+  return () => {
+    timer ??= setTimeout(() => {
+      timer = null;
+      draw();
+    }, FRAME_MS);
+  };
 }

@@ -8,7 +8,8 @@
 //   {kind: "won", orderNo}  {kind: "lost", orderNo, message}
 //   {kind: "held", code, untilMs}               refused for now, may try again at `untilMs`
 //   {kind: "refused", code, message, left}      refused; a new click is a new attempt
-//   {kind: "broken", code, message, traceId}    no answer we can use; a new click repeats the same attempt
+//   {kind: "broken", code, message, traceId, unsure}   no answer we can use; while unsure whether the attempt counted,
+//                                               a new click repeats the same one
 
 /** Longest wait for one HTTP answer. */
 export const ANSWER_DEADLINE_MS = 8_000;
@@ -96,7 +97,8 @@ export class Purchase extends EventTarget {
     } else if (status === 409) {
       this.#show({ kind: "refused", code, message, left: body.left });
     } else {
-      this.#show({ kind: "broken", code: code ?? (status === 0 ? "OFFLINE" : `HTTP_${status}`), message, traceId });
+      const name = code ?? (status === 0 ? "OFFLINE" : `HTTP_${status}`);
+      this.#show({ kind: "broken", code: name, message, traceId, unsure: !known });
     }
   }
 

@@ -3,7 +3,7 @@
 
 import { ChatClient } from "./chat-client.js";
 import { has, money, onSwitch, t } from "./i18n.js";
-import { Demo, byId, chance, chatUrl, icon, make, remark, remembered, setUp, showLink } from "./page.js";
+import { Demo, byId, chance, chatUrl, icon, make, remark, remembered, setUp, showLink, soon } from "./page.js";
 import { Purchase } from "./purchase.js";
 import { Thread } from "./thread.js";
 
@@ -28,6 +28,10 @@ const purchase = new Purchase({
 /** Made once the server said who we are. */
 let client = null;
 let thread = null;
+/** Looks at the sale in a row that brought nothing. */
+let failures = 0;
+/** The result that was drawn last, so that screen readers hear of changes only. */
+let drawn = null;
 
 setUp();
 byId("buy").addEventListener("click", () => {
@@ -45,7 +49,7 @@ document.addEventListener("visibilitychange", () => {
 });
 window.addEventListener("online", () => client?.wake());
 onSwitch(() => {
-  drawn = {};
+  drawn = null;
   drawSale();
   drawChat();
 });
@@ -60,14 +64,16 @@ async function look() {
   if (document.visibilityState === "visible" || !client) {
     try {
       await demo.load();
-      remark("");
+      failures = 0;
       if (!client) begin();
       const { activity } = demo.state;
       const soldOut = purchase.view.kind === "refused" && purchase.view.code === "SOLD_OUT";
       if (soldOut && activity?.left > 0) purchase.clear();
       drawSale();
     } catch {
-      remark(t("app.noState"));
+      // One lost answer is nothing to talk about.
+      failures += 1;
+      if (failures > 1) remark(t("app.noState"));
     }
   }
   setTimeout(look, LOOK_EVERY_MS);
@@ -82,11 +88,12 @@ function begin() {
   });
   client.subject = activity?.title ?? "";
   thread = new Thread({ client, root: byId("chat"), send: say, retry: sayAgain });
-  client.addEventListener("state", drawChat);
-  client.addEventListener("change", drawChat);
+  const changed = soon(drawChat);
+  client.addEventListener("state", changed);
+  client.addEventListener("change", changed);
   client.addEventListener("sessions", () => {
     if (client.current) client.load(client.current.id);
-    drawChat();
+    changed();
   });
   client.addEventListener("seckill", (event) => purchase.pushed(event.detail));
   client.addEventListener("token", async () => client.refresh((await demo.load()).userToken));
@@ -96,9 +103,6 @@ function begin() {
 }
 
 // ---- the sale
-
-/** What was drawn last, so that screen readers hear of changes only. */
-let drawn = {};
 
 function tick() {
   const { view } = purchase;
@@ -124,7 +128,7 @@ function drawSale() {
   drawClock(activity);
   drawStock(activity);
   drawButton(activity);
-  drawResult();
+  drawResult(activity);
 }
 
 function drawPrice({ priceCents, originalPriceCents }) {
@@ -203,14 +207,15 @@ function drawButton(activity) {
   byId("buy-text").textContent = text;
 }
 
-function drawResult() {
+function drawResult(activity) {
   const { view } = purchase;
-  const sign = JSON.stringify(view);
-  if (drawn.result === sign) return;
-  drawn.result = sign;
+  const hint = activity.left > 0 ? `hint.${phaseOf(activity)}` : "hint.soldOut";
+  const sign = JSON.stringify(view.kind === "idle" ? hint : view);
+  if (drawn === sign) return;
+  drawn = sign;
   const box = byId("result");
   box.dataset.kind = view.kind;
-  box.replaceChildren(...resultOf(view));
+  box.replaceChildren(...(view.kind === "idle" ? [make("p", "", t(hint))] : resultOf(view)));
 }
 
 function resultOf(view) {
@@ -233,8 +238,9 @@ function resultOf(view) {
 }
 
 /** Our own words for a refusal, else the server's. */
-function wordsFor({ code, message }) {
-  return has(`result.${code}`) ? t(`result.${code}`) : message || t("result.broken");
+function wordsFor({ code, message, unsure }) {
+  if (has(`result.${code}`)) return t(`result.${code}`);
+  return unsure || !message ? t("result.broken") : message;
 }
 
 function orderLine(orderNo) {
@@ -277,7 +283,7 @@ function setUpPanel() {
     bubble.setAttribute("aria-expanded", String(open));
     document.body.dataset.chat = open ? "open" : "";
     // On a phone the panel covers the page.
-    byId("main").inert = open && matchMedia("(max-width: 40rem)").matches;
+    for (const behind of [byId("bar"), byId("main")]) behind.inert = open && matchMedia("(max-width: 40rem)").matches;
     drawChat();
     if (open) {
       thread?.toEnd();
@@ -288,7 +294,7 @@ function setUpPanel() {
   };
   bubble.addEventListener("click", () => show(panel.hidden));
   byId("chat-close").addEventListener("click", () => show(false));
-  byId("link-retry").addEventListener("click", () => (client.state === "ended" ? client.start() : client.wake()));
+  byId("link-retry").addEventListener("click", () => client.start());
   panel.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && !event.isComposing) show(false);
   });
@@ -321,7 +327,7 @@ function drawChat() {
   const open = !byId("chat").hidden;
   if (session && open && document.visibilityState === "visible") client.markRead(session.id);
   showLink(byId("link"), client.state);
-  byId("link-retry").hidden = client.state !== "waiting" && client.state !== "ended";
+  byId("link-retry").hidden = client.state !== "ended";
   byId("chat-note").hidden = !session?.closed;
   thread.draw(session, t("chat.empty"));
   drawUnread();

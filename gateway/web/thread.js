@@ -1,6 +1,7 @@
 // A conversation on screen: the list of messages, the ticks, and the field to write in. The same on both sides.
 // Holds no messages of its own: it draws what the chat client has. Used by `shop.js` and `desk.js`.
 
+import { sideOf } from "./chat-state.js";
 import { clockTime, day, has, locale, t } from "./i18n.js";
 import { icon, make } from "./page.js";
 
@@ -90,7 +91,7 @@ export class Thread {
       const thisDay = new Date(message.time).toDateString();
       if (thisDay !== lastDay) rows.push({ key: thisDay, sign: locale(), build: () => make("li", "day", day(message.time)) });
       lastDay = thisDay;
-      const own = message.sender?.kind === this.#client.me.kind;
+      const own = sideOf(message) === this.#client.me.kind;
       const bot = message.bot === true || message.sender?.kind === "bot";
       const tick = own && !bot ? tickOf(session, message) : "";
       const sign = `${locale()} ${tick} ${message.recalled === true} ${message.seq}`;
@@ -149,10 +150,9 @@ export class Thread {
     row.dataset.seq = message.seq;
     row.append(this.#bubble(message.recalled ? t("chat.recalled") : contentOf(message), message.recalled));
     const foot = make("p", "foot");
-    if (!own || bot) foot.append(make("span", "who", this.#nameOf(message, bot)));
-    const time = make("time", "", clockTime(message.time));
-    time.dateTime = new Date(message.time).toISOString();
-    foot.append(time);
+    const name = nameOf(message, bot);
+    if (name && (!own || bot)) foot.append(make("span", "who", name));
+    foot.append(make("time", "", clockTime(message.time)));
     if (tick) foot.append(tickMark(tick));
     row.append(foot);
     return row;
@@ -165,7 +165,7 @@ export class Thread {
     if (item.state === "failed") {
       row.classList.add("failed");
       const reason = has(`chat.reason.${item.code}`) ? t(`chat.reason.${item.code}`) : item.reason ?? item.code;
-      foot.append(tickMark("failed"), make("span", "", `${t("chat.failed")} · ${reason}`));
+      foot.append(icon("alert"), make("span", "", `${t("chat.failed")} · ${reason}`));
       const again = make("button", "quiet", t("chat.retry"));
       again.addEventListener("click", () => this.retry(item));
       const away = make("button", "quiet", t("chat.discard"));
@@ -186,12 +186,6 @@ export class Thread {
     return bubble;
   }
 
-  #nameOf(message, bot) {
-    if (bot) return t("chat.bot");
-    if (message.sender?.kind === "agent") return t("chat.agent");
-    return message.sender?.id ?? "";
-  }
-
   /** The field grows with its text, up to the height the style sheet allows. */
   #fit() {
     this.#field.style.height = "auto";
@@ -206,6 +200,12 @@ export function preview(message) {
   return message.recalled ? t("chat.recalled") : contentOf(message);
 }
 
+/** Whose words these are; a customer's name is at the top of the page already. */
+function nameOf(message, bot) {
+  if (bot) return t("chat.bot");
+  return sideOf(message) === "agent" ? t("chat.agent") : "";
+}
+
 function contentOf({ type, content }) {
   return type === "image" ? `[${t("chat.image")}] ${content}` : String(content ?? "");
 }
@@ -216,7 +216,7 @@ function tickOf(session, message) {
 }
 
 function tickMark(state) {
-  const icons = { sending: "clock", sent: "check", delivered: "checks", read: "checks", failed: "alert" };
+  const icons = { sending: "clock", sent: "check", delivered: "checks", read: "checks" };
   const mark = make("span", `tick ${state}`);
   mark.append(icon(icons[state]), make("span", "unseen", t(`chat.${state}`)));
   mark.title = t(`chat.${state}`);

@@ -1,4 +1,14 @@
 //! Chat: sessions, messages and what a socket does with them.
+//!
+//! The values live in this file; the rules live in the rooms below. Called by the socket shell, the chat worker and the
+//! HTTP fallback. Nothing here waits, reads a clock or knows a store.
+
+pub mod assign;
+pub mod code;
+pub mod connection;
+pub mod event;
+pub mod frame;
+pub mod partition;
 
 use crate::id::{ClientMsgId, PrincipalId, SessionId, ShopId};
 use crate::principal::Role;

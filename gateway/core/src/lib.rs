@@ -5,7 +5,9 @@
 //! What never happens here: I/O, reading a clock, drawing randomness, naming a product (pingora, wasmtime,
 //! Redis, NATS, MySQL). `now`, seeds and answers of the world are arguments.
 
+pub mod backoff;
 pub mod chat;
+pub mod client_addr;
 pub mod config;
 pub mod id;
 pub mod origin;
@@ -17,3 +19,4 @@ pub mod request;
 pub mod route;
 pub mod sale;
 pub mod time;
+pub mod trace;

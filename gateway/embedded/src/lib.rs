@@ -7,7 +7,9 @@
 mod admission;
 mod budgets;
 mod bus;
+mod chat_ledger;
 mod presence;
+mod sale_ledger;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,9 +17,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub use admission::{CLAIM_IDLE, EmbeddedAdmission, RESULTS_MAX};
 pub use budgets::{ACCOUNTS_MAX, EmbeddedBudgets};
 pub use bus::{EmbeddedBus, QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX, SUBSCRIBER_BACKLOG_MAX};
+pub use chat_ledger::{AGENTS_MAX, EmbeddedChatLedger, MESSAGES_MAX, SESSIONS_MAX};
 use gateway_core::ports::{PortError, PortErrorKind, Store};
 use gateway_core::time::UnixMillis;
 pub use presence::EmbeddedPresence;
+pub use sale_ledger::{ACTIVITIES_MAX, EmbeddedSaleLedger, ORDERS_MAX};
 
 /// Where an adapter reads the time: the machine's clock in the product, a hand-turned one in tests.
 pub type Clock = Arc<dyn Fn() -> UnixMillis + Send + Sync>;

@@ -1,0 +1,169 @@
+//! What travels between nodes: events on the bus subject of a party, and sends in the ingest queue.
+//!
+//! `wire` holds the JSON shapes. What never happens here: publishing, or trusting what arrives: every id is checked again,
+//! and bytes that are no event are a value, never a panic. Called by the chat worker, the order worker and the sockets.
+
+mod wire;
+
+use bytes::Bytes;
+
+use crate::chat::code::ErrorCode;
+use crate::chat::{Committed, MessageRecord, Party, Send, SessionRecord, Side};
+use crate::id::{ClientMsgId, OrderNo, PrincipalId, SessionId};
+use crate::time::UnixMillis;
+
+/// One event on `evt.<side>.<id>`: it reaches every device of that party, at most once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A message is committed.
+    Stored {
+        /// The row.
+        message: MessageRecord,
+        /// Whether it had been stored before this send.
+        dup: bool,
+        /// The connection that sent it.
+        origin: String,
+        /// The session's user.
+        user: PrincipalId,
+        /// The session's agent.
+        agent: Option<PrincipalId>,
+    },
+    /// A message was refused by the ledger; only its sender hears of it.
+    Refused {
+        /// The sender's id for it.
+        client_msg_id: ClientMsgId,
+        /// Where it should have gone.
+        session: SessionId,
+        /// The connection that sent it.
+        origin: String,
+        /// Why.
+        code: ErrorCode,
+    },
+    /// A session got an agent, or another one.
+    Assigned {
+        /// The session afterwards.
+        session: SessionRecord,
+        /// Why this agent.
+        reason: String,
+    },
+    /// A side read.
+    Read {
+        /// The session.
+        session: SessionId,
+        /// Which side.
+        by: Side,
+        /// Who of that side.
+        reader: PrincipalId,
+        /// Up to here.
+        seq: u64,
+        /// What that side has left.
+        unread: u64,
+    },
+    /// An order has a final result.
+    SaleResult {
+        /// The order.
+        order_no: OrderNo,
+        /// Whether it exists.
+        success: bool,
+        /// A sentence for the buyer; may be empty.
+        message: String,
+        /// Its number in the user's stream of notices, where that is kept.
+        nseq: Option<u64>,
+    },
+    /// Somebody is writing.
+    Typing {
+        /// The session.
+        session: SessionId,
+        /// Which side.
+        by: Side,
+        /// Who of that side.
+        writer: PrincipalId,
+    },
+    /// Somebody came or went.
+    Presence {
+        /// Which side.
+        side: Side,
+        /// Who.
+        id: PrincipalId,
+        /// Whether any of its connections is alive.
+        online: bool,
+    },
+}
+
+/// Bytes from the bus or the queue are not what this version writes. The message says what is wrong, never what they hold.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not a valid {what}: {why}")]
+pub struct BadPayload {
+    /// `event` or `queued send`.
+    pub what: &'static str,
+    /// What is wrong.
+    pub why: String,
+}
+
+impl Event {
+    /// The payload.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        wire::encode_event(self)
+    }
+
+    /// Reads a payload.
+    pub fn decode(payload: &[u8]) -> Result<Self, BadPayload> {
+        wire::decode_event(payload).map_err(|why| BadPayload { what: "event", why })
+    }
+}
+
+/// A send as it lies in the ingest queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueuedSend {
+    /// The send.
+    pub send: Send,
+    /// When the gateway queued it: the start of the acceptance time that metrics show.
+    pub queued_at: UnixMillis,
+}
+
+impl QueuedSend {
+    /// The payload.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        wire::encode_send(self)
+    }
+
+    /// Reads a payload.
+    pub fn decode(payload: &[u8]) -> Result<Self, BadPayload> {
+        wire::decode_send(payload).map_err(|why| BadPayload { what: "queued send", why })
+    }
+}
+
+/// What to publish after a commit: each subject with its event. A stored message goes to the session's user, to its agent and
+/// to the sender if that is a third; a refusal goes to the sender alone.
+#[must_use]
+pub fn fan_out(send: &Send, outcome: &Committed) -> Vec<(String, Event)> {
+    let refused = |code| {
+        let event = Event::Refused { client_msg_id: send.client_msg_id.clone(), session: send.session, origin: send.origin.clone(), code };
+        vec![(send.sender.subject(), event)]
+    };
+    match outcome {
+        Committed::Conflict => refused(ErrorCode::ClientMsgIdConflict),
+        Committed::NotFound => refused(ErrorCode::NotFound),
+        Committed::Closed => refused(ErrorCode::SessionClosed),
+        Committed::Stored { message, dup, user, agent } => {
+            let event = Event::Stored {
+                message: message.clone(),
+                dup: *dup,
+                origin: send.origin.clone(),
+                user: user.clone(),
+                agent: agent.clone(),
+            };
+            let mut subjects = vec![Party { side: Side::User, id: user.clone(), shop: None }.subject()];
+            subjects.extend(agent.clone().map(|id| Party { side: Side::Agent, id, shop: None }.subject()));
+            subjects.push(send.sender.subject());
+            subjects.sort();
+            subjects.dedup();
+            subjects.into_iter().map(|subject| (subject, event.clone())).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! The command line. Exit codes: 0 done, 1 refused or failed, 2 wrong use.
+
+mod check;
+mod dev;
+mod load;
+mod migrate;
+mod run;
+mod token;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::health;
+
+/// An edge gateway on which a shop survives its flash sale and serves its customers by chat.
+#[derive(Debug, Parser)]
+#[command(name = "sluice", version, about, propagate_version = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Everything in one process, in memory, with a demo shop. Its data ends with the process.
+    #[command(after_help = "Example:\n  sluice dev --listen 127.0.0.1:8080 --admin 127.0.0.1:9090")]
+    Dev(dev::Options),
+    /// A gateway node on Redis, NATS and MySQL.
+    #[command(after_help = "Example:\n  sluice serve --config config/gateway.toml")]
+    Serve(ConfigFile),
+    /// A worker: writes orders and chat messages to MySQL.
+    #[command(after_help = "Example:\n  sluice worker --config config/gateway.toml")]
+    Worker(ConfigFile),
+    /// Creates or upgrades the MySQL tables.
+    #[command(after_help = "Example:\n  sluice migrate --config config/gateway.toml")]
+    Migrate(ConfigFile),
+    /// Checks configuration and plugins without opening a port or calling a service.
+    #[command(after_help = "Example:\n  sluice check --config config/gateway.toml")]
+    Check(ConfigFile),
+    /// Makes a token signed with tokens.secret.
+    #[command(after_help = "Example:\n  sluice token --sub alice --role user --ttl 1h\n  sluice token --sub a1 --role agent --shop 1")]
+    Token(token::Options),
+}
+
+#[derive(Debug, Args)]
+struct ConfigFile {
+    /// The configuration file. SLUICE__SECTION__KEY variables override its keys.
+    #[arg(long, value_name = "FILE", default_value = "config/gateway.toml")]
+    config: PathBuf,
+}
+
+/// Runs one command to its end.
+pub fn run(cli: Cli) -> ExitCode {
+    let outcome = match cli.command {
+        Command::Dev(options) => dev::run(&options),
+        Command::Serve(file) => run::serve(&file.config),
+        Command::Worker(file) => run::worker(&file.config),
+        Command::Migrate(file) => migrate::run(&file.config),
+        Command::Check(file) => check::run(&file.config),
+        Command::Token(options) => token::run(&options),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sluice: {}", health::chain(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! The edge: pingora's phases, each a few lines that delegate.
+//!
+//! What lives here: `impl ProxyHttp`, and the order of steps of a request. What never happens here: choosing a status
+//! code (`respond`), a rule (core), or a call to a service (routes, through ports).
+
+mod convert;
+pub(crate) mod echo;
+mod guard;
+mod handshake;
+pub(crate) mod listener;
+mod respond;
+mod takeover;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use gateway_core::id::PrincipalId;
+use gateway_core::policy::chain::ChainState;
+use gateway_core::policy::{Attempt, Facts, Phase};
+use gateway_core::ports::PolicySet;
+use gateway_core::principal::Role;
+use gateway_core::request::RequestHead;
+use gateway_core::route::Router;
+use gateway_core::sale::purchase::Purchase;
+use gateway_core::trace::Trace;
+use pingora_core::upstreams::peer::HttpPeer;
+use pingora_core::{Error, ErrorSource, ErrorType};
+use pingora_http::{RequestHeader, ResponseHeader};
+use pingora_proxy::{FailToProxy, ProxyHttp, Session};
+use rand::Rng;
+use serde_json::json;
+
+use crate::clock;
+use crate::edge::guard::Guard;
+use crate::edge::listener::HeadArrived;
+use crate::edge::respond::Reply;
+use crate::health;
+use crate::node::Node;
+use crate::routes::outcome::{Failure, Outcome};
+use crate::routes::proxy::Upstreams;
+use crate::routes::{Target, demo, seckill};
+
+/// The edge of one node.
+pub(crate) struct Edge {
+    node: Arc<Node>,
+    router: Router,
+    upstreams: Arc<Upstreams>,
+}
+
+/// What the edge knows of one request.
+pub(crate) struct Exchange {
+    started: Instant,
+    trace: Trace,
+    trace_id: String,
+    target: Target,
+    head: Option<RequestHead>,
+    chain: ChainState,
+    policies: Arc<dyn PolicySet>,
+    arrived: Option<HeadArrived>,
+    attempts: usize,
+    body_bytes: u64,
+    upstream_started: Option<Instant>,
+    taken_over: bool,
+    answered: u16,
+}
+
+/// How request_filter goes on.
+enum Next {
+    Answer(Outcome),
+    Upstream,
+    TakenOver,
+}
+
+impl Edge {
+    /// An edge over `node`.
+    pub(crate) fn new(node: Arc<Node>, router: Router, upstreams: Arc<Upstreams>) -> Self {
+        Self { node, router, upstreams }
+    }
+
+    async fn decide(&self, session: &mut Session, exchange: &mut Exchange) -> Result<Next, Failure> {
+        let node = &*self.node;
+        let mut head = convert::request_head(session, &node.config.edge, &exchange.trace_id)?;
+        exchange.target = Target::find(&self.router, node.demo.get().is_some(), &head.host, &head.method, &head.path);
+        head.route = Arc::from(exchange.target.label());
+        exchange.chain.facts.device = head.header("x-device-id").map(str::to_owned);
+        let head = exchange.head.insert(head);
+        let mut guard = Guard::new(node, &*exchange.policies, &mut exchange.chain, head);
+        guard.request().await?;
+        match exchange.target.clone() {
+            Target::Buy => {
+                let body = match convert::body(session, &node.config.edge).await {
+                    Ok(body) => body,
+                    Err(failure) => return Err(guard.charged(failure).await),
+                };
+                let purchase = match Purchase::parse(&body) {
+                    Ok(purchase) => purchase,
+                    Err(problem) => return Err(guard.charged(Failure::BadRequest(problem.to_string())).await),
+                };
+                let user = match guard.user() {
+                    Ok(user) => user,
+                    Err(failure) => return Err(guard.charged(failure).await),
+                };
+                let attempt = Attempt {
+                    activity: purchase.activity,
+                    sku: purchase.sku,
+                    qty: purchase.qty,
+                    idempotency_key: head.header("idempotency-key").map(str::to_owned),
+                };
+                if let Err(failure) = guard.attempt(&attempt).await {
+                    return match seckill::held(node, &user, &purchase).await {
+                        Some(outcome) => Ok(Next::Answer(outcome)),
+                        None => Err(failure),
+                    };
+                }
+                Ok(Next::Answer(seckill::buy(node, &user, &purchase).await?))
+            }
+            Target::Result(order_no) => {
+                guard.charge().await?;
+                let user = guard.user()?;
+                Ok(Next::Answer(seckill::result(node, &user, &order_no).await?))
+            }
+            Target::ChatSocket => {
+                guard.charge().await?;
+                let principal = exchange.chain.facts.principal.clone().ok_or(Failure::Unauthenticated)?;
+                takeover::chat(&self.node, session, head, principal).await?;
+                Ok(Next::TakenOver)
+            }
+            Target::Demo(path) => {
+                guard.charge().await?;
+                Ok(Next::Answer(demo::answer(node, head, &path).await?))
+            }
+            Target::Upstream { .. } => {
+                guard.charge().await?;
+                Ok(Next::Upstream)
+            }
+            Target::WrongMethod(allow) => Err(guard.charged(Failure::MethodNotAllowed(allow)).await),
+            Target::Nothing => Err(guard.charged(Failure::NotFound).await),
+        }
+    }
+
+    async fn answer(&self, session: &mut Session, exchange: &mut Exchange, reply: &Reply) -> pingora_core::Result<()> {
+        // A body that was not read would be taken for the next request; ending the connection is cheaper than reading it.
+        if !session.as_downstream_mut().is_body_done() || self.node.drain.started() {
+            session.set_keepalive(None);
+        }
+        exchange.answered = reply.status;
+        let no_body = reply.body.is_empty() || session.req_header().method == http::Method::HEAD;
+        session.write_response_header(convert::response_head(reply, &exchange.trace_id)?, no_body).await?;
+        if !no_body {
+            session.write_response_body(Some(reply.body.clone()), true).await?;
+        }
+        Ok(())
+    }
+
+    fn log(&self, session: &Session, exchange: &Exchange, error: Option<&Error>) {
+        let status = if exchange.answered != 0 { exchange.answered } else { session.response_written().map_or(0, |r| r.status.as_u16()) };
+        let seconds = exchange.started.elapsed().as_secs_f64();
+        let route = exchange.target.label();
+        let metrics = &self.node.metrics;
+        metrics.http_requests.with_label_values(&[route, &status.to_string()]).inc();
+        metrics.http_request_seconds.with_label_values(&[route]).observe(seconds);
+        let (method, path, client) = match &exchange.head {
+            Some(head) => (head.method.as_str(), head.path.as_str(), head.client.to_string()),
+            // A head that was refused is not repeated in the log: it may be anything.
+            None => (session.req_header().method.as_str(), "-", "-".into()),
+        };
+        let principal = exchange.chain.facts.principal.as_ref().map_or("-", |principal| principal.id.as_str());
+        // A token may stand in the path of an old chat client; the log gets the route instead.
+        let path = if path.starts_with("/im/") { "/im/{token}" } else { path };
+        tracing::info!(
+            target: "access",
+            trace_id = exchange.trace_id, method, path, status, client, principal, route,
+            ms = seconds * 1_000.0, error = error.map(tracing::field::display),
+        );
+        for decision in &exchange.chain.decisions {
+            metrics.policy_calls.with_label_values(&[&*decision.policy, &*decision.version, decision.outcome.as_str()]).inc();
+            metrics.policy_seconds.with_label_values(&[&*decision.policy]).observe(f64::from(decision.micros) / 1e6);
+        }
+        if !exchange.chain.decisions.is_empty() {
+            let policies: Vec<_> = exchange
+                .chain
+                .decisions
+                .iter()
+                .map(|d| json!({ "policy": &*d.policy, "version": &*d.version, "micros": d.micros, "phase": word(d.phase), "outcome": d.outcome.as_str() }))
+                .collect();
+            let record = json!({ "traceId": exchange.trace_id, "route": route, "method": method, "path": path, "status": status,
+                "principal": principal, "policies": policies, "tags": exchange.chain.facts.tags, "score": exchange.chain.score });
+            self.node.decisions.keep(&exchange.trace_id, record);
+        }
+    }
+}
+
+#[async_trait]
+impl ProxyHttp for Edge {
+    type CTX = Exchange;
+
+    fn new_ctx(&self) -> Exchange {
+        Exchange {
+            started: Instant::now(),
+            trace: Trace::begin(None, [0; 24]),
+            trace_id: String::new(),
+            target: Target::Nothing,
+            head: None,
+            chain: ChainState::new(Facts { now: clock::now(), principal: None, device: None, tags: Vec::new() }),
+            policies: self.node.policies.current(),
+            arrived: None,
+            attempts: 0,
+            body_bytes: 0,
+            upstream_started: None,
+            taken_over: false,
+            answered: 0,
+        }
+    }
+
+    fn on_connection_reuse(&self, _session: &mut Session, exchange: &mut Exchange, carried: Box<dyn std::any::Any + Send + Sync>) {
+        exchange.arrived = carried.downcast::<HeadArrived>().ok().map(|arrived| *arrived);
+    }
+
+    fn persist_connection_context(&self, _session: &Session, exchange: &Exchange) -> Option<Box<dyn std::any::Any + Send + Sync>> {
+        exchange.arrived.clone().map(|arrived| Box::new(arrived) as Box<_>)
+    }
+
+    async fn request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> pingora_core::Result<bool> {
+        if let Some(arrived) = &exchange.arrived {
+            arrived.set();
+        }
+        exchange.started = Instant::now();
+        exchange.trace = convert::trace(session, rand::rng().random());
+        exchange.trace_id = exchange.trace.id();
+        let came_to = match self.decide(session, exchange).await {
+            Ok(Next::Upstream) => return Ok(false),
+            Ok(Next::TakenOver) => {
+                exchange.taken_over = true;
+                exchange.answered = 101;
+                return Ok(true);
+            }
+            Ok(Next::Answer(outcome)) => Ok(outcome),
+            Err(failure) => {
+                if let Failure::Unavailable(error) = &failure {
+                    self.node.metrics.store_errors.with_label_values(&[error.store.as_str()]).inc();
+                    tracing::warn!(trace_id = exchange.trace_id, error = health::chain(error), "a service is away");
+                }
+                Err(failure)
+            }
+        };
+        let reply = respond::reply(&came_to, &exchange.trace_id);
+        self.answer(session, exchange, &reply).await?;
+        Ok(true)
+    }
+
+    async fn upstream_peer(&self, _session: &mut Session, exchange: &mut Exchange) -> pingora_core::Result<Box<HttpPeer>> {
+        let Target::Upstream { group, .. } = &exchange.target else {
+            return Error::e_explain(ErrorType::InternalError, "only routes have an upstream");
+        };
+        exchange.attempts += 1;
+        exchange.upstream_started = Some(Instant::now());
+        self.upstreams.peer(group)
+    }
+
+    async fn upstream_request_filter(
+        &self,
+        _session: &mut Session,
+        upstream: &mut RequestHeader,
+        exchange: &mut Exchange,
+    ) -> pingora_core::Result<()> {
+        let Some(head) = &exchange.head else {
+            return Error::e_explain(ErrorType::InternalError, "a proxied request has a head");
+        };
+        Upstreams::rewrite(upstream, head, &exchange.chain, &exchange.trace)
+    }
+
+    async fn request_body_filter(
+        &self,
+        _session: &mut Session,
+        body: &mut Option<Bytes>,
+        _end: bool,
+        exchange: &mut Exchange,
+    ) -> pingora_core::Result<()> {
+        exchange.body_bytes += body.as_ref().map_or(0, |part| part.len() as u64);
+        if exchange.body_bytes > self.node.config.edge.body_bytes_max && !exchange.taken_over {
+            return Error::e_explain(ErrorType::HTTPStatus(413), "the body is larger than edge.body_bytes_max");
+        }
+        Ok(())
+    }
+
+    async fn response_filter(
+        &self,
+        _session: &mut Session,
+        response: &mut ResponseHeader,
+        exchange: &mut Exchange,
+    ) -> pingora_core::Result<()> {
+        if let (Target::Upstream { group, .. }, Some(started)) = (&exchange.target, exchange.upstream_started) {
+            self.node.metrics.upstream_seconds.with_label_values(&[group]).observe(started.elapsed().as_secs_f64());
+        }
+        response.insert_header("x-trace-id", exchange.trace_id.as_str())?;
+        Ok(())
+    }
+
+    fn fail_to_connect(&self, _session: &mut Session, _peer: &HttpPeer, exchange: &mut Exchange, mut error: Box<Error>) -> Box<Error> {
+        // Nothing was sent, so any request may go to another peer.
+        if let Target::Upstream { group, .. } = &exchange.target {
+            error.set_retry(exchange.attempts <= self.upstreams.retries(group));
+        }
+        error
+    }
+
+    fn error_while_proxy(
+        &self,
+        peer: &HttpPeer,
+        _session: &mut Session,
+        error: Box<Error>,
+        _exchange: &mut Exchange,
+        _reused: bool,
+    ) -> Box<Error> {
+        // Something may have been sent, and a peer may have acted on it. The client decides whether to ask again.
+        let mut error = error.more_context(format!("peer {peer}"));
+        error.set_retry(false);
+        error
+    }
+
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, exchange: &mut Exchange) -> FailToProxy {
+        let failure = match (error.etype(), error.esource()) {
+            (ErrorType::HTTPStatus(413), _) => Failure::TooLarge,
+            (ErrorType::HTTPStatus(503), _) => Failure::Overloaded,
+            (ErrorType::ConnectTimedout | ErrorType::ReadTimedout | ErrorType::WriteTimedout, ErrorSource::Upstream) => {
+                Failure::UpstreamTimeout
+            }
+            (_, ErrorSource::Upstream) => Failure::UpstreamFailed,
+            (ErrorType::WriteError | ErrorType::ReadError | ErrorType::ConnectionClosed, ErrorSource::Downstream) => {
+                // Nobody is there to answer.
+                return FailToProxy { error_code: 0, can_reuse_downstream: false };
+            }
+            (ErrorType::ReadTimedout, ErrorSource::Downstream) => Failure::BodyTimeout,
+            (_, ErrorSource::Downstream) => Failure::BadRequest("the request is broken".into()),
+            _ => Failure::Internal,
+        };
+        let reply = respond::reply(&Err(failure), &exchange.trace_id);
+        let code = reply.status;
+        if session.response_written().is_none() {
+            session.set_keepalive(None);
+            if let Err(error) = self.answer(session, exchange, &reply).await {
+                tracing::debug!(%error, "cannot answer");
+            }
+        }
+        FailToProxy { error_code: code, can_reuse_downstream: false }
+    }
+
+    async fn logging(&self, session: &mut Session, error: Option<&Error>, exchange: &mut Exchange) {
+        self.log(session, exchange, error);
+    }
+
+    // The access log has it, with the trace id.
+    fn suppress_error_log(&self, _session: &Session, _exchange: &Exchange, _error: &Error) -> bool {
+        true
+    }
+}
+
+/// The user a purchase or a result is for.
+pub(crate) fn user_of(chain: &ChainState) -> Result<PrincipalId, Failure> {
+    let principal = chain.facts.principal.as_ref().ok_or(Failure::Unauthenticated)?;
+    match principal.role {
+        Role::User => Ok(principal.id.clone()),
+        Role::Agent | Role::Admin => Err(Failure::Forbidden("only users buy")),
+    }
+}
+
+/// A phase in a decision record.
+fn word(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Request => "request",
+        Phase::Attempt => "attempt",
+        Phase::Message => "message",
+        Phase::Response => "response",
+    }
+}

@@ -1,0 +1,137 @@
+//! What every shell of this process shares: the ports, the rules' settings, metrics and the state of shutting down.
+//!
+//! Made once by `wiring`; handed around as `Arc<Node>`.
+
+use std::sync::{Arc, OnceLock};
+
+use gateway_core::config::Config;
+use gateway_core::policy::chain::Binding;
+use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Policies, Presence, SaleLedger};
+use gateway_core::sale::order_no::OrderKey;
+use gateway_policy::Verifier;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use crate::decisions::Decisions;
+use crate::health::Health;
+use crate::routes::demo::Demo;
+use crate::sale::batcher::Batcher;
+use crate::sale::catalog::Catalog;
+use crate::telemetry::Metrics;
+
+/// The ports of this process. Which adapters stand behind them is known to `wiring` alone.
+#[derive(Clone)]
+pub(crate) struct Ports {
+    /// Who may try.
+    pub admission: Arc<dyn Admission>,
+    /// Rate accounts.
+    pub budgets: Arc<dyn Budgets>,
+    /// Fan-out and ingest queue.
+    pub bus: Arc<dyn Bus>,
+    /// Who is online.
+    pub presence: Arc<dyn Presence>,
+    /// Who wins.
+    pub sales: Arc<dyn SaleLedger>,
+    /// Where messages get their number.
+    pub chats: Arc<dyn ChatLedger>,
+}
+
+/// One running process.
+pub(crate) struct Node {
+    /// Its name in logs, leases and consumer groups.
+    pub name: String,
+    /// Its settings.
+    pub config: Config,
+    /// Its ports.
+    pub ports: Ports,
+    /// Its policies.
+    pub policies: Arc<dyn Policies>,
+    /// Accounts counted in this process only.
+    pub local_budgets: Arc<dyn Budgets>,
+    /// Which policies run where, in order.
+    pub bindings: Vec<Binding>,
+    /// Tokens, for what happens after the handshake.
+    pub verifier: Arc<Verifier>,
+    /// Makes order numbers.
+    pub order_key: OrderKey,
+    /// The lots it knows.
+    pub catalog: Catalog,
+    /// Admission in batches.
+    pub batcher: Batcher,
+    /// Its metrics.
+    pub metrics: Arc<Metrics>,
+    /// Its dependencies.
+    pub health: Arc<Health>,
+    /// Why requests were answered the way they were.
+    pub decisions: Decisions,
+    /// Draining or not.
+    pub drain: Drain,
+    /// Open chat sockets.
+    pub sockets: Sockets,
+    /// Demo data, set in `sluice dev` only.
+    pub demo: OnceLock<Demo>,
+}
+
+/// Whether the process is going away.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    sender: watch::Sender<bool>,
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self { sender: watch::channel(false).0 }
+    }
+}
+
+impl Drain {
+    /// Starts draining; there is no way back.
+    pub(crate) fn start(&self) {
+        self.sender.send_replace(true);
+    }
+
+    /// Whether draining has started.
+    pub(crate) fn started(&self) -> bool {
+        *self.sender.borrow()
+    }
+
+    /// Turns true once draining starts.
+    pub(crate) fn watch(&self) -> watch::Receiver<bool> {
+        self.sender.subscribe()
+    }
+
+    /// Returns once draining has started. Cancel safe.
+    pub(crate) async fn wait(&self) {
+        // The sender lives as long as self, so an error cannot happen; treating it as "draining" is the safe side.
+        let _ = self.watch().wait_for(|draining| *draining).await;
+    }
+}
+
+/// Counts open chat sockets and bounds them.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    max: u32,
+    permits: Arc<Semaphore>,
+}
+
+impl Sockets {
+    /// At most `max` at once.
+    pub(crate) fn new(max: usize) -> Self {
+        let max = u32::try_from(max).unwrap_or(u32::MAX);
+        Self { max, permits: Arc::new(Semaphore::new(max as usize)) }
+    }
+
+    /// A place for one more socket, held until it is dropped.
+    pub(crate) fn admit(&self) -> Option<OwnedSemaphorePermit> {
+        self.permits.clone().try_acquire_owned().ok()
+    }
+
+    /// How many are open.
+    pub(crate) fn open(&self) -> usize {
+        self.max as usize - self.permits.available_permits()
+    }
+
+    /// Returns once none is open. Cancel safe.
+    pub(crate) async fn drained(&self) {
+        let _ = self.permits.acquire_many(self.max).await;
+    }
+}

@@ -1,0 +1,139 @@
+//! Does what a connection asks for, each request a future of its own with the stores' deadlines.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use gateway_core::chat::connection::{Answer, ConnId, Output, SendOutcome, Start, TokenCheck, Unavailable};
+use gateway_core::chat::event::QueuedSend;
+use gateway_core::chat::{MessageRecord, Page, Party, Position, ReadMark, Send as ChatSend, SessionRecord};
+use gateway_core::id::{ClientMsgId, SessionId, ShopId};
+use gateway_core::ports::PortError;
+use gateway_core::principal::Principal;
+
+use crate::clock;
+use crate::health;
+use crate::node::Node;
+use crate::socket::{assignment, message};
+
+/// A request under way.
+pub(super) type Ask = Pin<Box<dyn Future<Output = Done> + Send>>;
+
+/// What came of it.
+pub(super) enum Done {
+    Nothing,
+    Sent(ClientMsgId, SendOutcome),
+    Page(SessionId, Page, Answer<Vec<MessageRecord>>),
+    Tops(Answer<Vec<(SessionId, Position)>>),
+    Session(SessionId, Answer<Option<SessionRecord>>),
+    Read(SessionId, u64, Answer<ReadMark>),
+    Opened(Answer<SessionRecord>),
+    Token(TokenCheck),
+}
+
+/// Performs for one connection.
+#[derive(Clone)]
+pub(super) struct Performer {
+    node: Arc<Node>,
+    principal: Arc<Principal>,
+    party: Party,
+    conn_id: ConnId,
+}
+
+impl Performer {
+    pub(super) fn new(node: Arc<Node>, start: &Start) -> Self {
+        Self { node, principal: Arc::new(start.principal.clone()), party: start.party.clone(), conn_id: start.conn_id.clone() }
+    }
+
+    /// The connection is alive; who is online is a hint, so a failure is only counted.
+    pub(super) fn beat(&self) -> Ask {
+        let this = self.clone();
+        Box::pin(async move {
+            let until = clock::now().plus(this.node.config.chat.presence_ttl);
+            let _ = this.answer(this.node.ports.presence.beat(&this.party, this.conn_id.as_str(), until).await);
+            Done::Nothing
+        })
+    }
+
+    /// The connection has ended.
+    pub(super) async fn leave(&self) {
+        let _ = self.answer(self.node.ports.presence.leave(&self.party, self.conn_id.as_str()).await);
+    }
+
+    pub(super) fn open_session(&self, shop: Option<ShopId>, subject: String) -> Ask {
+        let this = self.clone();
+        Box::pin(async move {
+            let shop = shop.unwrap_or(this.node.config.chat.default_shop);
+            let opened = async {
+                let session = this.node.ports.chats.open_session(shop, &this.party.id, &subject, clock::now()).await?;
+                // A session that cannot be assigned now waits; the next agent who comes takes it.
+                Ok(match assignment::serve(&this.node, session.clone()).await {
+                    Ok(served) => served,
+                    Err(_) => session,
+                })
+            };
+            Done::Opened(this.answer(opened.await))
+        })
+    }
+
+    /// Performs every other request. Frames and closing are the socket's.
+    pub(super) fn ask(&self, output: Output) -> Ask {
+        let this = self.clone();
+        Box::pin(async move {
+            let chats = &this.node.ports.chats;
+            match output {
+                Output::Enqueue { partition, shop, send } => this.send(partition, shop, send).await,
+                Output::ReadPage { session, page } => {
+                    let rows = this.answer(chats.messages(session, page).await);
+                    if let (Page::After { .. }, Ok(rows)) = (page, &rows) {
+                        this.node.metrics.chat_replayed.inc_by(rows.len() as u64);
+                    }
+                    Done::Page(session, page, rows)
+                }
+                Output::ReadTops(sessions) => Done::Tops(this.answer(chats.tops(&sessions).await)),
+                Output::ReadSession(session) => Done::Session(session, this.answer(chats.session(&this.party, session).await)),
+                Output::MarkRead { session, side, seq } => Done::Read(session, seq, this.answer(chats.mark_read(session, side, seq).await)),
+                Output::VerifyToken(token) => Done::Token(match this.node.verifier.verify(&token, clock::now()) {
+                    Ok(principal) => TokenCheck::Valid(principal),
+                    Err(_) => TokenCheck::Invalid,
+                }),
+                Output::Publish { to, event } => {
+                    let _ = this.answer(this.node.ports.bus.publish(&to.subject(), event.encode()).await);
+                    Done::Nothing
+                }
+                Output::OpenSession { shop, subject } => this.open_session(shop, subject).await,
+                Output::Write(_) | Output::Ping | Output::Close(_) => Done::Nothing,
+            }
+        })
+    }
+
+    /// Message policies, then the queue.
+    async fn send(&self, partition: u16, shop: ShopId, mut send: ChatSend) -> Done {
+        let id = send.client_msg_id.clone();
+        let passed = message::judge(&self.node, &self.principal, shop, &send).await;
+        let replaced = match passed {
+            Ok(replaced) => replaced,
+            Err(refused) => return Done::Sent(id, SendOutcome::Refused(refused)),
+        };
+        if let Some(text) = &replaced {
+            send.content.clone_from(text);
+        }
+        let queued = QueuedSend { send, queued_at: clock::now() };
+        Done::Sent(
+            id,
+            match (self.answer(self.node.ports.bus.enqueue(partition, shop, queued.encode()).await), replaced) {
+                (Ok(()), None) => SendOutcome::Queued,
+                (Ok(()), Some(text)) => SendOutcome::QueuedAs(text),
+                (Err(Unavailable), _) => SendOutcome::Failed,
+            },
+        )
+    }
+
+    fn answer<T>(&self, outcome: Result<T, PortError>) -> Answer<T> {
+        outcome.map_err(|error| {
+            self.node.metrics.store_errors.with_label_values(&[error.store.as_str()]).inc();
+            tracing::debug!(error = health::chain(&error), "a chat request failed");
+            Unavailable
+        })
+    }
+}

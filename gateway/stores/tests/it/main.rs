@@ -1,0 +1,10 @@
+//! The stores against real services: one shared set for everything that leaves them alone, an own one for each test that
+//! kills. Every test uses names nobody else uses, so they run at once.
+
+mod admission;
+mod bus;
+mod chats;
+mod conformance;
+mod faults;
+mod orders;
+mod shared;

@@ -1,0 +1,76 @@
+#!lua
+-- Judges purchase attempts for one lot, in order, as one atomic step.
+--
+-- KEYS   1 sale     hash    epoch, state, start, end, limit, left, incarnation
+--        2 buyers   hash    user -> "qty:orderNo"
+--        3 events   stream  one entry per admitted attempt
+-- ARGV   three per attempt: user, qty, orderNo
+-- Reply  one string per attempt:
+--        OK                 admitted: units reserved, buyer recorded, event logged
+--        HAVE qty:orderNo   the user holds this already
+--        NONE               no sale is in force, or it is paused
+--        EARLY | LATE       before the window | after it, or closed
+--        LIMIT              more than one user may have
+--        SOLDOUT n          fewer are left than were asked for; n are left
+--
+-- A buyer is recognised before anything else is judged: a winner who asks again must hear the same, also after the
+-- end and after the last unit. The clock is this server's; callers' clocks differ. The script decides first and writes
+-- afterwards, stock first: should a write ever fail half-way, units are missing rather than sold twice.
+-- Events are never trimmed here; acknowledging them removes them.
+
+local sale = redis.call('HMGET', KEYS[1], 'epoch', 'state', 'start', 'end', 'limit', 'left')
+local epoch, limit, left = sale[1], tonumber(sale[5]), tonumber(sale[6])
+
+local closed
+if not epoch or sale[2] == 'paused' then
+  closed = 'NONE'
+elseif sale[2] ~= 'open' then
+  closed = 'LATE'
+else
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  if now < tonumber(sale[3]) then
+    closed = 'EARLY'
+  elseif now >= tonumber(sale[4]) then
+    closed = 'LATE'
+  end
+end
+
+local users = {}
+for at = 1, #ARGV, 3 do
+  users[#users + 1] = ARGV[at]
+end
+local known = redis.call('HMGET', KEYS[2], unpack(users))
+
+local held, taken = {}, 0
+local answers, buyers, events = {}, {}, {}
+for i, user in ipairs(users) do
+  local qty, order = ARGV[3 * i - 1], ARGV[3 * i]
+  local units = tonumber(qty)
+  local has = known[i] or held[user]
+  if has then
+    answers[i] = 'HAVE ' .. has
+  elseif closed then
+    answers[i] = closed
+  elseif units > limit then
+    answers[i] = 'LIMIT'
+  elseif units > left - taken then
+    answers[i] = 'SOLDOUT ' .. (left - taken)
+  else
+    taken = taken + units
+    held[user] = qty .. ':' .. order
+    buyers[#buyers + 1] = user
+    buyers[#buyers + 1] = held[user]
+    events[#events + 1] = { 'o', order, 'u', user, 'q', qty, 'e', epoch }
+    answers[i] = 'OK'
+  end
+end
+
+if taken > 0 then
+  redis.call('HINCRBY', KEYS[1], 'left', -taken)
+  redis.call('HSET', KEYS[2], unpack(buyers))
+  for _, event in ipairs(events) do
+    redis.call('XADD', KEYS[3], '*', unpack(event))
+  end
+end
+return answers
