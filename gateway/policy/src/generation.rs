@@ -186,7 +186,7 @@ impl Generation {
 
     /// A new, configured instance.
     async fn make(&self, time: Time) -> Result<(Instance, Result<wit::Manifest, String>), Fault> {
-        let slot = self.room.slot(time.last()).await.ok_or(Fault::Overload)?;
+        let slot = self.room.slot(time.slot_by()).await.ok_or(Fault::Overload)?;
         let loan = Loan::new(Arc::clone(&self.lent), Arc::clone(&self.version));
         let PolicySettings { memory_bytes_max, config_json, .. } = &self.settings;
         Instance::new(&self.room, slot, &self.pre, loan, *memory_bytes_max, config_json, time).await

@@ -34,6 +34,8 @@ pub(crate) struct GuestState {
 pub(crate) struct Time {
     /// Ticks of 1 ms left; each one the guest was running at costs one.
     ticks: u32,
+    /// When the call stops waiting for an instance: that wait is for other calls, not for a processor.
+    slot_by: Instant,
     /// When the call ends in any case.
     last: Instant,
 }
@@ -44,13 +46,15 @@ const PATIENCE: u32 = 50;
 impl Time {
     /// For a call that starts now and may run for `limit`.
     pub(crate) fn of(limit: Duration) -> Self {
-        let ticks = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX).max(1);
-        Self { ticks, last: Instant::now() + limit * PATIENCE }
+        // The first tick comes at once as often as not, so it is free.
+        let ticks = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX).saturating_add(1);
+        let now = Instant::now();
+        Self { ticks, slot_by: now + limit, last: now + limit * PATIENCE }
     }
 
-    /// When waiting for this call ends in any case.
-    pub(crate) fn last(self) -> Instant {
-        self.last
+    /// When waiting for an instance ends.
+    pub(crate) fn slot_by(self) -> Instant {
+        self.slot_by
     }
 
     fn spend(&mut self) -> bool {
