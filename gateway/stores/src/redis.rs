@@ -165,21 +165,21 @@ impl Failure for RedisError {
     fn kind(&self) -> PortErrorKind {
         // Codes without a kind of their own: no replica is in reach, memory is full, a script runs for too long, the disk is full.
         let passing_code = matches!(self.code(), Some("NOREPLICAS" | "OOM" | "BUSY" | "MISCONF"));
-        let passing_kind = match RedisError::kind(self) {
-            ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => true,
-            ErrorKind::Server(kind) => matches!(
-                kind,
-                ServerErrorKind::BusyLoading
-                    | ServerErrorKind::TryAgain
-                    | ServerErrorKind::ClusterDown
-                    | ServerErrorKind::MasterDown
-                    | ServerErrorKind::ReadOnly
-                    | ServerErrorKind::Moved
-                    | ServerErrorKind::Ask
-                    | ServerErrorKind::NoScript
-            ),
-            _ => false,
-        };
+        let passing_kind = matches!(
+            RedisError::kind(self),
+            ErrorKind::Io
+                | ErrorKind::ClusterConnectionNotFound
+                | ErrorKind::Server(
+                    ServerErrorKind::BusyLoading
+                        | ServerErrorKind::TryAgain
+                        | ServerErrorKind::ClusterDown
+                        | ServerErrorKind::MasterDown
+                        | ServerErrorKind::ReadOnly
+                        | ServerErrorKind::Moved
+                        | ServerErrorKind::Ask
+                        | ServerErrorKind::NoScript
+                )
+        );
         if passing_code || passing_kind { PortErrorKind::Unavailable } else { PortErrorKind::Broken }
     }
 }
