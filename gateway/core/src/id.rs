@@ -102,7 +102,7 @@ impl fmt::Display for Lot {
     }
 }
 
-/// An order's public number and idempotence key: `SK` and 16 base32 characters. Made by [`crate::sale::order_no`].
+/// An order's public number and idempotence key: `SK` and 16 base32 characters. Made by [`crate::sale::order_no()`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OrderNo(String);
 

@@ -225,3 +225,30 @@ impl Results {
         self.by_order.get(order_no).filter(|(_, expiry)| *expiry > now).map(|(result, _)| result.clone())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order_no(letter: char) -> OrderNo {
+        OrderNo::parse(&format!("SK{}", letter.to_string().repeat(16))).expect("valid")
+    }
+
+    fn success() -> OrderResult {
+        OrderResult::Success { user: PrincipalId::parse("u").expect("valid") }
+    }
+
+    #[test]
+    fn a_result_lives_for_seven_days_after_its_last_writing() {
+        let mut results = Results::default();
+        results.put(&order_no('A'), &success(), UnixMillis(0));
+        results.put(&order_no('B'), &success(), UnixMillis(0));
+        results.put(&order_no('A'), &success(), UnixMillis(1_000));
+        let first_end = UnixMillis(0).plus(RESULT_TTL);
+        assert_eq!(results.get(&order_no('B'), UnixMillis(first_end.0 - 1)), Some(success()));
+        assert_eq!(results.get(&order_no('B'), first_end), None);
+        results.put(&order_no('C'), &success(), first_end);
+        assert_eq!(results.get(&order_no('A'), first_end), Some(success()), "written again later");
+        assert_eq!((results.by_order.len(), results.expiries.len()), (2, 2), "what expired is forgotten");
+    }
+}

@@ -39,10 +39,10 @@ impl Fresh {
         Self(AtomicU64::new(start))
     }
 
-    /// Names start at the present microsecond, far above whatever an earlier run can have reached.
+    /// Names start a million times the present millisecond: far above whatever an earlier run can have reached.
     #[must_use]
     pub fn from_clock() -> Self {
-        Self::new(now().0.saturating_mul(1_000))
+        Self::new(now().0.saturating_mul(1_000_000))
     }
 
     /// A number not given out before, larger than every earlier one.
