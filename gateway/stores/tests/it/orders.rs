@@ -138,6 +138,10 @@ async fn migrating_twice_at_once_is_harmless() {
 async fn a_draft_has_no_terms() {
     let ledger = mysql().await;
     let lot = published_lot(&ledger, 5).await;
-    sqlx::query("update seckill_activity set state = 0 where id = ?").bind(lot.activity.0).execute(&raw_mysql().await).await.expect("writes");
+    sqlx::query("update seckill_activity set state = 0 where id = ?")
+        .bind(lot.activity.0)
+        .execute(&raw_mysql().await)
+        .await
+        .expect("writes");
     assert_eq!(ledger.raise_epoch(lot, 1).await.expect("answers"), None);
 }
