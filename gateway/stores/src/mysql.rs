@@ -91,8 +91,22 @@ impl MysqlStore {
 
     /// Brings the tables up to date. Safe to run from several nodes at once.
     pub async fn migrate(&self) -> PortResult<()> {
-        let run = async { sqlx::migrate!("../../migrations").run(&self.pool).await.map_err(Trouble::from) };
-        within(MIGRATE_MAX, "migrate the tables", run).await
+        within(MIGRATE_MAX, "migrate the tables", async {
+            let mut connection = self.pool.acquire().await?;
+            // The lock goes with the connection, however this ends.
+            connection.close_on_drop();
+            // Not the migrator's own lock: it waits for -1 seconds, which MariaDB takes for a mistake, and locks nothing.
+            let (locked,): (Option<i64>,) = sqlx::query_as("select get_lock(concat('sluice-', md5(database())), ?)")
+                .bind(MIGRATE_MAX.as_secs())
+                .fetch_one(&mut *connection)
+                .await?;
+            if locked != Some(1) {
+                return Err(Trouble::Sql(Error::PoolTimedOut));
+            }
+            let mut migrations = sqlx::migrate!("../../migrations");
+            Ok(migrations.set_locking(false).run_direct(None, &mut *connection, false).await?)
+        })
+        .await
     }
 
     /// Whether the database answers.
