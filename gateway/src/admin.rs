@@ -114,7 +114,7 @@ async fn authenticate(State(node): State<Arc<Node>>, headers: HeaderMap, request
 }
 
 async fn ready(State(node): State<Arc<Node>>) -> Response {
-    let (ready, report) = node.health.report(&*node.policies, &node.drain);
+    let (ready, report) = node.health.report(&*node.policies, node.drain.started());
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, axum::Json(report)).into_response()
 }

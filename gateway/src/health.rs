@@ -11,8 +11,6 @@ use gateway_core::ports::{Policies, PortError};
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::node::Drain;
-
 /// How often dependencies are asked.
 const PERIOD: Duration = Duration::from_secs(1);
 
@@ -62,8 +60,8 @@ impl Health {
     }
 
     /// Whether everything is there, and the report.
-    pub(crate) fn report(&self, policies: &dyn Policies, drain: &Drain) -> (bool, Value) {
-        let mut ready = !drain.started();
+    pub(crate) fn report(&self, policies: &dyn Policies, draining: bool) -> (bool, Value) {
+        let mut ready = !draining;
         let mut dependencies = serde_json::Map::new();
         for (name, error) in self.states.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             ready &= error.is_none();
@@ -76,7 +74,7 @@ impl Health {
             entry["version"] = json!(policy.version);
             loaded.insert(policy.name, entry);
         }
-        (ready, json!({ "ready": ready, "draining": drain.started(), "dependencies": dependencies, "policies": loaded }))
+        (ready, json!({ "ready": ready, "draining": draining, "dependencies": dependencies, "policies": loaded }))
     }
 }
 

@@ -5,6 +5,7 @@
 use std::sync::{Arc, OnceLock};
 
 use gateway_core::config::Config;
+use gateway_core::id::{Lot, ShopId};
 use gateway_core::policy::chain::Binding;
 use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Policies, Presence, SaleLedger};
 use gateway_core::sale::order_no::OrderKey;
@@ -13,7 +14,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::decisions::Decisions;
 use crate::health::Health;
-use crate::routes::demo::Demo;
 use crate::sale::batcher::Batcher;
 use crate::sale::catalog::Catalog;
 use crate::telemetry::Metrics;
@@ -69,6 +69,19 @@ pub(crate) struct Node {
     pub sockets: Sockets,
     /// Demo data, set in `sluice dev` only.
     pub demo: OnceLock<Demo>,
+}
+
+/// The running sale of the demo.
+#[derive(Debug, Clone)]
+pub(crate) struct Demo {
+    /// What is sold.
+    pub lot: Lot,
+    /// The shop that sells it.
+    pub shop: ShopId,
+    /// What it cost before, in cents.
+    pub original_price_cents: u64,
+    /// The activity's title.
+    pub title: String,
 }
 
 /// Whether the process is going away.

@@ -15,8 +15,7 @@ use gateway_core::sale::{CreateOutcome, NewActivity, NewProduct, PublishOutcome,
 
 use crate::cli::load;
 use crate::cli::run::{self, Process};
-use crate::node::Node;
-use crate::routes::demo::Demo;
+use crate::node::{Demo, Node};
 use crate::sale::keeper;
 use crate::token::{Grant, mint};
 use crate::wiring::{self, Backing};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gateway_core::id::{Lot, PrincipalId, ShopId};
+use gateway_core::id::PrincipalId;
 use gateway_core::principal::Role;
 use gateway_core::request::RequestHead;
 use serde_json::json;
@@ -38,19 +38,6 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/demo/product.svg", SVG, include_str!("../../web/product.svg")),
     ("/demo/icon.svg", SVG, include_str!("../../web/icon.svg")),
 ];
-
-/// The running sale of the demo.
-#[derive(Debug, Clone)]
-pub(crate) struct Demo {
-    /// What is sold.
-    pub lot: Lot,
-    /// The shop that sells it.
-    pub shop: ShopId,
-    /// What it cost before, in cents.
-    pub original_price_cents: u64,
-    /// The activity's title.
-    pub title: String,
-}
 
 /// A file, or the state.
 pub(crate) async fn answer(node: &Node, head: &RequestHead, path: &str) -> Result<Outcome, Failure> {
