@@ -20,6 +20,7 @@ pub(crate) fn request_head(session: &Session, limits: &config::Edge, trace_id: &
     let raw = session.req_header();
     framing(&raw.headers)?;
     size(raw, limits)?;
+    target(raw.raw_path())?;
     let path = path::normalize(raw.uri.path()).map_err(|problem| Failure::BadRequest(problem.to_string()))?;
     let forwarded: Vec<&str> = raw.headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok()).collect();
     Ok(RequestHead {
@@ -52,6 +53,19 @@ fn framing(headers: &HeaderMap) -> Result<(), Failure> {
         return Err(Failure::BadRequest("the body's framing is ambiguous".into()));
     }
     Ok(())
+}
+
+/// RFC 9112 3.2: a target is a path or a URL. Everything else, a CONNECT's authority included, would be read as "/".
+fn target(raw: &[u8]) -> Result<(), Failure> {
+    let is_url = |scheme: &str| {
+        raw.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme.as_bytes()))
+            && raw.get(scheme.len()).is_some_and(|first| *first != b'/')
+    };
+    if raw.starts_with(b"/") || is_url("http://") || is_url("https://") {
+        Ok(())
+    } else {
+        Err(Failure::BadRequest("the request target is neither a path nor a URL".into()))
+    }
 }
 
 fn size(raw: &RequestHeader, limits: &config::Edge) -> Result<(), Failure> {
@@ -129,6 +143,16 @@ mod tests {
             headers.append(*name, http::HeaderValue::from_static(value));
         }
         assert_eq!(framing(&headers).is_ok(), accepted, "{fields:?}");
+    }
+
+    #[test]
+    fn a_target_is_a_path_or_a_url() {
+        for good in ["/", "/a?b", "//a", "http://h", "HTTP://h/a", "https://h:1/a"] {
+            assert!(target(good.as_bytes()).is_ok(), "{good}");
+        }
+        for bad in ["", "a", "?a", "*", "h:443", "\\a", "http:a", "http://", "http:///a", "ftp://h/a", "javascript:x"] {
+            assert!(target(bad.as_bytes()).is_err(), "{bad}");
+        }
     }
 
     #[test]
