@@ -1,7 +1,7 @@
 # Two commands: `make run` and `make test`. Each installs what it needs, says so, and works offline once that is done.
 # Everything else is `cargo xtask`.
 
-.PHONY: help run test check plugins bench clean
+.PHONY: help run test check plugins clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,9 +21,6 @@ check: ## Format, lints and the direction of imports
 
 plugins: ## Build the policies to target/plugins
 	cargo xtask plugins
-
-bench: ## Time the product against its peers
-	cargo xtask bench
 
 clean: ## Remove what was built
 	cargo clean

@@ -28,10 +28,11 @@ create table chat_session (
   unique key uk_chat_session_no (session_no),
   -- Opening twice finds the first.
   unique key uk_chat_session_open (shop_id, user_id, subject, open_slot),
-  -- A user's open sessions, over all shops.
-  key ix_chat_session_user (user_id, status, last_at),
-  -- An agent's open sessions; with a null agent, those that wait.
-  key ix_chat_session_admin (shop_id, admin_id, status, last_at),
+  -- A user's open sessions, over all shops. They are few, so the latest is found by sorting them: with last_at in the
+  -- index, every message would move an entry.
+  key ix_chat_session_user (user_id, status),
+  -- An agent's open sessions; with a null agent those that wait, oldest first, because the key ends in the id.
+  key ix_chat_session_admin (shop_id, admin_id, status),
   constraint ck_chat_session_read check (user_seq <= max_seq and admin_seq <= max_seq),
   constraint ck_chat_session_seen check (user_seen <= cum_admin and admin_seen <= cum_user)
 ) default character set utf8mb4 collate utf8mb4_bin;

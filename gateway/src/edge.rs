@@ -62,7 +62,6 @@ pub(crate) struct Exchange {
     attempts: usize,
     body_bytes: u64,
     upstream_started: Option<Instant>,
-    taken_over: bool,
     answered: u16,
 }
 
@@ -142,7 +141,8 @@ impl Edge {
 
     async fn answer(&self, session: &mut Session, exchange: &mut Exchange, reply: &Reply) -> pingora_core::Result<()> {
         // A body that was not read would be taken for the next request; ending the connection is cheaper than reading it.
-        if !session.as_downstream_mut().is_body_done() || self.node.drain.started() {
+        let unread = !session.as_downstream_mut().is_body_done();
+        if unread || self.node.drain.started() {
             session.set_keepalive(None);
         }
         exchange.answered = reply.status;
@@ -150,6 +150,9 @@ impl Edge {
         session.write_response_header(convert::response_head(reply, &exchange.trace_id)?, no_body).await?;
         if !no_body {
             session.write_response_body(Some(reply.body.clone()), true).await?;
+        }
+        if unread {
+            convert::linger(session).await;
         }
         Ok(())
     }
@@ -209,7 +212,6 @@ impl ProxyHttp for Edge {
             attempts: 0,
             body_bytes: 0,
             upstream_started: None,
-            taken_over: false,
             answered: 0,
         }
     }
@@ -232,7 +234,6 @@ impl ProxyHttp for Edge {
         let came_to = match self.decide(session, exchange).await {
             Ok(Next::Upstream) => return Ok(false),
             Ok(Next::TakenOver) => {
-                exchange.taken_over = true;
                 exchange.answered = 101;
                 return Ok(true);
             }
@@ -261,25 +262,30 @@ impl ProxyHttp for Edge {
 
     async fn upstream_request_filter(
         &self,
-        _session: &mut Session,
+        session: &mut Session,
         upstream: &mut RequestHeader,
         exchange: &mut Exchange,
     ) -> pingora_core::Result<()> {
         let Some(head) = &exchange.head else {
             return Error::e_explain(ErrorType::InternalError, "a proxied request has a head");
         };
-        Upstreams::rewrite(upstream, head, &exchange.chain, &exchange.trace)
+        let encrypted = session.digest().is_some_and(|digest| digest.ssl_digest.is_some());
+        Upstreams::rewrite(upstream, head, &exchange.chain, &exchange.trace, encrypted)
     }
 
     async fn request_body_filter(
         &self,
-        _session: &mut Session,
+        session: &mut Session,
         body: &mut Option<Bytes>,
         _end: bool,
         exchange: &mut Exchange,
     ) -> pingora_core::Result<()> {
+        // What passes through an upgraded connection is no body, and a socket may live for days.
+        if session.was_upgraded() {
+            return Ok(());
+        }
         exchange.body_bytes += body.as_ref().map_or(0, |part| part.len() as u64);
-        if exchange.body_bytes > self.node.config.edge.body_bytes_max && !exchange.taken_over {
+        if exchange.body_bytes > self.node.config.edge.body_bytes_max {
             return Error::e_explain(ErrorType::HTTPStatus(413), "the body is larger than edge.body_bytes_max");
         }
         Ok(())

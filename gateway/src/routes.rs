@@ -46,7 +46,12 @@ impl Target {
 
     /// Finds the target. The product's own paths come before configured routes, so that no route can shadow them.
     pub(crate) fn find(router: &Router, demo: bool, host: &str, method: &str, path: &str) -> Self {
-        let own = |wanted: &str, target: Self| if method == wanted { target } else { Self::WrongMethod(wanted.to_owned()) };
+        let own = |wanted: &str, target: Self| match (wanted, method) {
+            (wanted, method) if wanted == method => target,
+            ("GET", "HEAD") => target,
+            ("GET", _) => Self::WrongMethod("GET, HEAD".to_owned()),
+            _ => Self::WrongMethod(wanted.to_owned()),
+        };
         if path == "/api/seckill/buy" {
             return own("POST", Self::Buy);
         }

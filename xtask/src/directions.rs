@@ -15,13 +15,40 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("gateway/stores", &["gateway-core", "redis", "async-nats", "sqlx"]),
     ("gateway/embedded", &["gateway-core", "tokio"]),
     ("gateway/testkit", &["gateway-core", "tokio"]),
-    ("gateway", &["gateway-core", "gateway-policy", "gateway-stores", "gateway-embedded", "pingora-core", "pingora-http",
-        "pingora-load-balancing", "pingora-proxy", "tokio", "axum"]),
+    (
+        "gateway",
+        &[
+            "gateway-core",
+            "gateway-policy",
+            "gateway-stores",
+            "gateway-embedded",
+            "pingora-core",
+            "pingora-http",
+            "pingora-load-balancing",
+            "pingora-proxy",
+            "tokio",
+            "axum",
+        ],
+    ),
 ];
 
 /// Dependencies that draw the walls. Anything else may be named by anybody.
-const GUARDED: &[&str] = &["gateway-core", "gateway-policy", "gateway-stores", "gateway-embedded", "gateway-testkit", "wasmtime",
-    "redis", "async-nats", "sqlx", "pingora-core", "pingora-http", "pingora-load-balancing", "pingora-proxy", "axum"];
+const GUARDED: &[&str] = &[
+    "gateway-core",
+    "gateway-policy",
+    "gateway-stores",
+    "gateway-embedded",
+    "gateway-testkit",
+    "wasmtime",
+    "redis",
+    "async-nats",
+    "sqlx",
+    "pingora-core",
+    "pingora-http",
+    "pingora-load-balancing",
+    "pingora-proxy",
+    "axum",
+];
 
 /// For each module of the gateway, the modules it may not use.
 const MAY_NOT_USE: &[(&str, &[&str])] = &[
@@ -117,10 +144,13 @@ mod tests {
         std::fs::write(temp.join("gateway/src/routes/buy.rs"), "use crate::worker::orders;\nuse gateway_stores::Redis;\n").unwrap();
         let wrong = wrong_arrows(&temp).unwrap();
         std::fs::remove_dir_all(&temp).unwrap();
-        assert_eq!(wrong, [
-            "gateway/core/Cargo.toml names redis",
-            "routes/buy.rs uses crate::worker",
-            "routes/buy.rs names gateway_stores; only wiring.rs may",
-        ]);
+        assert_eq!(
+            wrong,
+            [
+                "gateway/core/Cargo.toml names redis",
+                "routes/buy.rs uses crate::worker",
+                "routes/buy.rs names gateway_stores; only wiring.rs may",
+            ]
+        );
     }
 }

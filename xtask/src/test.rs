@@ -19,7 +19,10 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     prepare(&sh, root)?;
     let mut tally = Tally::default();
     // Guests have a workspace of their own; their rules are tested natively, without wasm.
-    tally.cargo(root, &["test", "--locked", "--manifest-path", "plugins/Cargo.toml", "--workspace", "--target-dir", "target/plugins-native"])?;
+    tally.cargo(
+        root,
+        &["test", "--locked", "--manifest-path", "plugins/Cargo.toml", "--workspace", "--target-dir", "target/plugins-native"],
+    )?;
     tally.cargo(root, &["test", "--locked", "--workspace", "--no-fail-fast"])?;
     println!("{} passed, {} failed", tally.passed, tally.failed);
     ensure!(tally.failed == 0 && tally.broken.is_empty(), "failed: {}", tally.broken.join("; "));

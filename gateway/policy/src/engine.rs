@@ -12,8 +12,8 @@ use wasmtime::{Config, Engine, PoolingAllocationConfig};
 
 use crate::settings::HostError;
 
-/// How often a running guest is interrupted so that others get their thread's time. A call's deadline is only looked at
-/// then, so it is also how much longer than its timeout a call may take.
+/// How often a running guest is interrupted so that others get their thread's time. It is also the unit a call's time is
+/// counted in.
 const TICK: Duration = Duration::from_millis(1);
 
 /// A component of ours is one module plus the small shims that join it to its imports.

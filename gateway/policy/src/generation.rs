@@ -12,12 +12,11 @@ use gateway_core::policy::{Attempt, Call, Facts, Fault, Message, Phase, Response
 use gateway_core::request::RequestHead;
 use gateway_core::time::UnixMillis;
 use sha2::{Digest as _, Sha256};
-use tokio::time::Instant;
 use wasmtime::component::{Component, Linker};
 
 use crate::bindings::{Policy, PolicyPre, wit};
 use crate::engine::EngineRoom;
-use crate::instance::{GuestState, Instance, Lender};
+use crate::instance::{GuestState, Instance, Lender, Time};
 use crate::lent::{Lent, Loan};
 use crate::settings::{Mode, PolicySettings};
 use crate::{convert, verdict};
@@ -119,7 +118,7 @@ impl Generation {
             pool: Mutex::new(Pool { idle: Vec::new(), idle_max }),
         };
         let (mut instance, manifest) =
-            generation.make(Instant::now() + LOAD_STEP).await.map_err(|fault| format!("its configure ended in a {}", fault.as_str()))?;
+            generation.make(Time::of(LOAD_STEP)).await.map_err(|fault| format!("its configure ended in a {}", fault.as_str()))?;
         let manifest = manifest.map_err(|problem| format!("it refuses its configuration: {}", printable(&problem)))?;
         check_manifest(&manifest)?;
         generation.phases = manifest.phases;
@@ -129,7 +128,7 @@ impl Generation {
             if generation.takes_part(phase) {
                 let probe = Probe::new();
                 generation
-                    .ask(&mut instance, probe.call(phase), Instant::now() + LOAD_STEP)
+                    .ask(&mut instance, probe.call(phase), Time::of(LOAD_STEP))
                     .await
                     .map_err(|fault| format!("its first answer in phase {phase:?} was a {}", fault.as_str()))?;
             }
@@ -150,16 +149,16 @@ impl Generation {
     /// One question, one checked answer. Cancel safe: an instance that is dropped in the middle of a call is gone, and its
     /// slot is free.
     pub(crate) async fn call(&self, call: Call<'_>) -> Result<Verdict, Fault> {
-        let deadline = Instant::now() + self.settings.timeout;
+        let time = Time::of(self.settings.timeout);
         let mut instance = match self.take_idle() {
             Some(instance) => instance,
             // This configuration was accepted when the generation was loaded; a guest that now refuses it is broken.
-            None => match self.make(deadline).await? {
+            None => match self.make(time).await? {
                 (instance, Ok(_)) => instance,
                 (_, Err(_)) => return Err(Fault::Trap),
             },
         };
-        let verdict = self.ask(&mut instance, call, deadline).await?;
+        let verdict = self.ask(&mut instance, call, time).await?;
         self.give_back(instance);
         Ok(verdict)
     }
@@ -174,9 +173,9 @@ impl Generation {
         drop(idle);
     }
 
-    async fn ask(&self, instance: &mut Instance, call: Call<'_>, deadline: Instant) -> Result<Verdict, Fault> {
+    async fn ask(&self, instance: &mut Instance, call: Call<'_>, time: Time) -> Result<Verdict, Fault> {
         let phase = call.phase();
-        let answer = instance.ask(call, &self.wanted, deadline).await?;
+        let answer = instance.ask(call, &self.wanted, time).await?;
         let verdict = convert::verdict(answer).ok_or("an identity has no valid name");
         let checked = verdict.and_then(|verdict| verdict::check(&verdict, phase, instance.proved()).map(|()| verdict));
         checked.map_err(|broken| {
@@ -186,11 +185,11 @@ impl Generation {
     }
 
     /// A new, configured instance.
-    async fn make(&self, deadline: Instant) -> Result<(Instance, Result<wit::Manifest, String>), Fault> {
-        let slot = self.room.slot(deadline).await.ok_or(Fault::Overload)?;
+    async fn make(&self, time: Time) -> Result<(Instance, Result<wit::Manifest, String>), Fault> {
+        let slot = self.room.slot(time.slot_by()).await.ok_or(Fault::Overload)?;
         let loan = Loan::new(Arc::clone(&self.lent), Arc::clone(&self.version));
         let PolicySettings { memory_bytes_max, config_json, .. } = &self.settings;
-        Instance::new(&self.room, slot, &self.pre, loan, *memory_bytes_max, config_json, deadline).await
+        Instance::new(&self.room, slot, &self.pre, loan, *memory_bytes_max, config_json, time).await
     }
 
     fn take_idle(&self) -> Option<Instance> {

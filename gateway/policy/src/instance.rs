@@ -2,6 +2,8 @@
 //!
 //! What never happens here: deciding whether an instance lives on; that is [`crate::generation`]'s.
 
+use std::time::Duration;
+
 use gateway_core::policy::{Call, Fault};
 use gateway_core::principal::Principal;
 use gateway_core::time::UnixMillis;
@@ -20,9 +22,45 @@ pub(crate) type Lender = HasSelf<Loan>;
 /// What a store carries besides the guest.
 pub(crate) struct GuestState {
     pub(crate) loan: Loan,
-    /// When the running call ends, finished or not.
-    deadline: Instant,
+    time: Time,
     memory: MemoryCap,
+}
+
+/// What a call may use up.
+///
+/// A guest pays for the ticks it runs through, not for the time its thread waits for a processor: on a busy machine a call of
+/// a microsecond can easily take longer than the limit by the clock, and that is no fault of the guest's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Time {
+    /// Ticks of 1 ms left; each one the guest was running at costs one.
+    ticks: u32,
+    /// When the call stops waiting for an instance: that wait is for other calls, not for a processor.
+    slot_by: Instant,
+    /// When the call ends in any case.
+    last: Instant,
+}
+
+/// How much longer than its limit a call may take by the clock, with all the waiting for a processor.
+const PATIENCE: u32 = 50;
+
+impl Time {
+    /// For a call that starts now and may run for `limit`.
+    pub(crate) fn of(limit: Duration) -> Self {
+        // The first tick comes at once as often as not, so it is free.
+        let ticks = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX).saturating_add(1);
+        let now = Instant::now();
+        Self { ticks, slot_by: now + limit, last: now + limit * PATIENCE }
+    }
+
+    /// When waiting for an instance ends.
+    pub(crate) fn slot_by(self) -> Instant {
+        self.slot_by
+    }
+
+    fn spend(&mut self) -> bool {
+        self.ticks = self.ticks.saturating_sub(1);
+        self.ticks > 0 && Instant::now() < self.last
+    }
 }
 
 /// A guest that is ready for a call. Dropping it gives everything back at once.
@@ -49,16 +87,18 @@ impl Instance {
         loan: Loan,
         memory_bytes_max: usize,
         config: &str,
-        deadline: Instant,
+        time: Time,
     ) -> Result<(Self, Result<wit::Manifest, String>), Fault> {
         let memory = MemoryCap { bytes_max: memory_bytes_max, refused: false };
-        let mut store = Store::new(room.engine(), GuestState { loan, deadline, memory });
+        let mut store = Store::new(room.engine(), GuestState { loan, time, memory });
         store.limiter(|state| &mut state.memory);
-        // At each tick the guest gives its thread to others. The call's deadline bounds how often: a guest cannot run past
-        // it by more than one tick, or the one bulk instruction, at most as long as its memory, that it is in the middle of.
-        store.epoch_deadline_callback(|store| {
-            if Instant::now() >= store.data().deadline { Err(OutOfTime.into()) } else { Ok(UpdateDeadline::Yield(1)) }
-        });
+        // At each tick the guest gives its thread to others, and pays. It cannot run past its time by more than one tick, or
+        // the one bulk instruction, at most as long as its memory, that it is in the middle of.
+        store.epoch_deadline_callback(
+            |mut store| {
+                if store.data_mut().time.spend() { Ok(UpdateDeadline::Yield(1)) } else { Err(OutOfTime.into()) }
+            },
+        );
         store.set_epoch_deadline(1);
         let exports = pre.instantiate_async(&mut store).await.map_err(|error| fault(&error))?;
         let manifest = exports.call_configure(&mut store, config).await.map_err(|error| fault(&error))?;
@@ -66,12 +106,12 @@ impl Instance {
     }
 
     /// Puts one question to the guest. After a fault the instance must be dropped: its memory is in an unknown state.
-    pub(crate) async fn ask(&mut self, call: Call<'_>, wanted: &[String], deadline: Instant) -> Result<wit::Verdict, Fault> {
+    pub(crate) async fn ask(&mut self, call: Call<'_>, wanted: &[String], time: Time) -> Result<wit::Verdict, Fault> {
         self.calls = self.calls.saturating_add(1);
         let facts = FactsView::new(match call {
             Call::Request(_, facts) | Call::Attempt(_, facts, _) | Call::Message(facts, _) | Call::Response(_, facts, _) => facts,
         });
-        self.begin(facts.now(), deadline);
+        self.begin(facts.now(), time);
         let (store, exports) = (&mut self.store, &self.exports);
         let answered = match call {
             Call::Request(head, _) => {
@@ -103,10 +143,10 @@ impl Instance {
         answered.map_err(|error| fault(&error))
     }
 
-    fn begin(&mut self, now: UnixMillis, deadline: Instant) {
+    fn begin(&mut self, now: UnixMillis, time: Time) {
         self.store.set_epoch_deadline(1);
         let state = self.store.data_mut();
-        state.deadline = deadline;
+        state.time = time;
         state.loan.renew(now);
     }
 

@@ -181,7 +181,7 @@ impl Loader {
             Ok(()) => tracing::info!(policy, version, "policy loaded"),
             Err(problem) => {
                 tracing::error!(policy, problem, stays = version, "policy not loaded");
-                entry.fail(Some(problem.clone()));
+                entry.fail(problem.clone());
             }
         }
     }

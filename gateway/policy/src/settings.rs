@@ -26,7 +26,7 @@ pub struct PolicySettings {
     pub config_json: String,
     /// Whether instances are used again.
     pub mode: Mode,
-    /// Time one call may take, waiting for an instance included.
+    /// Time one call may run, and, apart from that, wait for an instance; making one counts as running.
     pub timeout: Duration,
     /// Most linear memory of one instance, in bytes.
     pub memory_bytes_max: usize,

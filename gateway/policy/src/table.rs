@@ -1,7 +1,7 @@
 //! Which generation of each policy is live. Readers take the whole table and keep it; the loader replaces it whole.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
@@ -38,10 +38,16 @@ impl PolicySet for Table {
 pub(crate) struct Entry {
     pub(crate) settings: PolicySettings,
     pub(crate) lent: Arc<Lent>,
+    history: Mutex<History>,
+}
+
+/// How loading went. Held while a generation is published, so that a status never mixes before and after.
+#[derive(Default)]
+struct History {
     /// Why the last load failed.
-    error: Mutex<Option<String>>,
+    error: Option<String>,
     /// Every generation that somebody may still hold.
-    generations: Mutex<Vec<Weak<Generation>>>,
+    generations: Vec<Weak<Generation>>,
 }
 
 /// The live table and the entries behind it, in configuration order.
@@ -52,7 +58,7 @@ pub(crate) struct Shelf {
 
 impl Shelf {
     pub(crate) fn new(entries: impl Iterator<Item = (PolicySettings, Arc<Lent>)>) -> Self {
-        let entry = |(settings, lent)| Entry { settings, lent, error: Mutex::new(None), generations: Mutex::new(Vec::new()) };
+        let entry = |(settings, lent)| Entry { settings, lent, history: Mutex::default() };
         Self { live: ArcSwap::default(), entries: entries.map(entry).collect() }
     }
 
@@ -65,45 +71,46 @@ impl Shelf {
     }
 
     pub(crate) fn status(&self) -> Vec<PolicyStatus> {
-        let table = self.live.load();
-        self.entries.iter().map(|entry| entry.status(&table)).collect()
+        self.entries.iter().map(|entry| self.status_of(entry)).collect()
     }
 
     pub(crate) fn status_of(&self, entry: &Entry) -> PolicyStatus {
-        entry.status(&self.live.load())
+        let history = entry.history();
+        PolicyStatus {
+            name: entry.settings.name.clone(),
+            version: self.live.load().0.get(&entry.settings.name).map(|generation| generation.version.to_string()),
+            error: history.error.clone(),
+            generations_live: history.generations.iter().filter(|generation| generation.strong_count() > 0).count(),
+        }
     }
 
     /// Makes `generation` the live one. Only the loader calls this, so nothing is lost between reading and storing.
     pub(crate) fn publish(&self, entry: &Entry, generation: Generation) {
         let generation = Arc::new(generation);
-        {
-            let mut generations = entry.generations.lock().unwrap_or_else(PoisonError::into_inner);
-            generations.retain(|generation| generation.strong_count() > 0);
-            generations.push(Arc::downgrade(&generation));
-        }
-        let mut table = Table::clone(&self.live.load());
-        let superseded = table.0.insert(entry.settings.name.clone(), generation);
-        self.live.store(Arc::new(table));
+        let superseded = {
+            let mut history = entry.history();
+            history.error = None;
+            history.generations.retain(|generation| generation.strong_count() > 0);
+            history.generations.push(Arc::downgrade(&generation));
+            let mut table = Table::clone(&self.live.load());
+            let superseded = table.0.insert(entry.settings.name.clone(), generation);
+            self.live.store(Arc::new(table));
+            superseded
+        };
         if let Some(superseded) = superseded {
             superseded.supersede();
         }
-        entry.fail(None);
     }
 }
 
 impl Entry {
-    /// Remembers why a load failed, or that the last one did not.
-    pub(crate) fn fail(&self, error: Option<String>) {
-        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = error;
+    /// Remembers why a load failed.
+    pub(crate) fn fail(&self, error: String) {
+        self.history().error = Some(error);
     }
 
-    fn status(&self, table: &Table) -> PolicyStatus {
-        let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
-        PolicyStatus {
-            name: self.settings.name.clone(),
-            version: table.0.get(&self.settings.name).map(|generation| generation.version.to_string()),
-            error: self.error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            generations_live: generations.iter().filter(|generation| generation.strong_count() > 0).count(),
-        }
+    fn history(&self) -> MutexGuard<'_, History> {
+        // Whoever panicked under this lock left at worst a line too few.
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -35,7 +35,11 @@ pub(super) async fn install(
     }
     match node.policies.install(&name, component.to_vec()).await {
         Ok(status) => Ok((StatusCode::OK, axum::Json(describe(status)))),
-        Err(reason) => Err(Refused::new(StatusCode::UNPROCESSABLE_ENTITY, "BAD_PLUGIN", reason)),
+        // Parsers of wasm draw pictures; an operator gets one line.
+        Err(reason) => {
+            let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+            Err(Refused::new(StatusCode::UNPROCESSABLE_ENTITY, "BAD_PLUGIN", reason))
+        }
     }
 }
 

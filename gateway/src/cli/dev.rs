@@ -115,15 +115,17 @@ fn banner(node: &Node, process: &Process) -> anyhow::Result<()> {
     let user = token("alice", Role::User, None)?;
     let agent = token("a1", Role::Agent, Some(node.config.chat.default_shop))?;
     let demo = node.demo.get().context("the demo sale is open")?;
-    let (edge, admin) = (process.edge, process.admin);
+    let scheme = if node.config.edge.tls.is_some() { "https" } else { "http" };
+    let edge = format!("{scheme}://{}", process.edge);
+    let admin = process.admin;
     let (activity, sku) = (demo.lot.activity, demo.lot.sku);
     let order_no = order_no(&node.order_key, demo.lot, &PrincipalId::parse("alice")?, 0);
     let text = format!(
         "
 Sluice is up. Everything is in memory: its data ends with this process.
 
-  shop         http://{edge}/
-  agent desk   http://{edge}/desk
+  shop         {edge}/
+  agent desk   {edge}/desk
   admin        http://{admin}/readyz   (token: {admin_token})
 
   user token   {user}
@@ -131,9 +133,9 @@ Sluice is up. Everything is in memory: its data ends with this process.
 
 Try it: buy one, ask what became of it, look at the sale.
 
-  curl -si http://{edge}/api/seckill/buy -H 'Authorization: Bearer {user}' -H 'Content-Type: application/json' -d '{{\"activityId\":\"{activity}\",\"skuId\":\"{sku}\",\"qty\":1}}'
+  curl -si {edge}/api/seckill/buy -H 'Authorization: Bearer {user}' -H 'Content-Type: application/json' -d '{{\"activityId\":\"{activity}\",\"skuId\":\"{sku}\",\"qty\":1}}'
 
-  curl -s http://{edge}/api/seckill/result/{order_no} -H 'Authorization: Bearer {user}'
+  curl -s {edge}/api/seckill/result/{order_no} -H 'Authorization: Bearer {user}'
 
   curl -s http://{admin}/admin/activities/{activity} -H 'Authorization: Bearer {admin_token}'
 

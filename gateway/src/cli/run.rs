@@ -105,11 +105,10 @@ impl Process {
         stop_signal().await?;
         tracing::info!(within_ms = self.node.config.node.drain.as_millis(), "draining");
         self.node.drain.start();
-        for listener in self.listeners {
-            // The listener bounds its own wait by node.drain_ms.
-            let _ = listener.await;
-        }
-        if timeout(self.node.config.node.drain, self.node.sockets.drained()).await.is_err() {
+        // Connections and sockets end side by side, each within node.drain_ms; the listeners bound their own wait.
+        let listeners = futures::future::join_all(self.listeners);
+        let sockets = timeout(self.node.config.node.drain, self.node.sockets.drained());
+        if let (_, Err(_)) = tokio::join!(listeners, sockets) {
             tracing::warn!(open = self.node.sockets.open(), "sockets are still open after node.drain_ms; closing them");
         }
         for task in self.background {

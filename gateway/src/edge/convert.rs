@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use gateway_core::config;
@@ -14,6 +15,10 @@ use pingora_proxy::Session;
 
 use crate::edge::respond::Reply;
 use crate::routes::outcome::Failure;
+
+/// How much of an unwanted body is read after the answer, and for how long.
+const LINGER_BYTES_MAX: usize = 4 * 1024 * 1024;
+const LINGER_MAX: Duration = Duration::from_secs(1);
 
 /// The head of a request as everybody behind the edge sees it.
 pub(crate) fn request_head(session: &Session, limits: &config::Edge, trace_id: &str) -> Result<RequestHead, Failure> {
@@ -107,6 +112,21 @@ pub(crate) fn response_head(reply: &Reply, trace_id: &str) -> pingora_core::Resu
         head.insert_header(*name, value.as_str())?;
     }
     Ok(Box::new(head))
+}
+
+/// Reads and drops what a client still sends after it was answered, for a moment and up to a bound. Closing with unread data
+/// makes the kernel reset the connection, and the client may lose the answer it was sent.
+pub(crate) async fn linger(session: &mut Session) {
+    let read = async {
+        let mut dropped = 0;
+        while let Ok(Some(part)) = session.as_downstream_mut().read_request_body().await {
+            dropped += part.len();
+            if dropped > LINGER_BYTES_MAX {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(LINGER_MAX, read).await;
 }
 
 /// The body, read to its end, within the configured size and time.

@@ -80,7 +80,13 @@ impl Upstreams {
 
     /// What the upstream gets: the normalised path, the proved identity and the client's address, each set here and never
     /// taken from the client, and the edits of the policies.
-    pub(crate) fn rewrite(upstream: &mut RequestHeader, head: &RequestHead, chain: &ChainState, trace: &Trace) -> pingora_core::Result<()> {
+    pub(crate) fn rewrite(
+        upstream: &mut RequestHeader,
+        head: &RequestHead,
+        chain: &ChainState,
+        trace: &Trace,
+        encrypted: bool,
+    ) -> pingora_core::Result<()> {
         let mut target = path::to_uri(&head.path);
         if let Some(query) = &head.query {
             target.push('?');
@@ -105,6 +111,7 @@ impl Upstreams {
             }
         }
         upstream.insert_header("x-forwarded-for", head.client.to_string())?;
+        upstream.insert_header("x-forwarded-proto", if encrypted { "https" } else { "http" })?;
         upstream.insert_header("traceparent", trace.traceparent())?;
         if trace.parent().is_none() {
             // Vendor data belongs to the caller's trace, and this one starts here.

@@ -13,8 +13,9 @@ use std::fmt;
 use std::time::Duration;
 
 use gateway_core::ports::{PortErrorKind, PortResult, Store};
+use sqlx::migrate::MigrateError;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
-use sqlx::{Executor as _, MySqlPool};
+use sqlx::{Error, Executor as _, MySqlPool};
 
 use crate::error::{Failure, failed, within};
 
@@ -68,7 +69,7 @@ impl MysqlStore {
     /// A store that connects when it is needed. Must be called in a Tokio runtime. Fails only when the URL makes no sense.
     pub fn connect(settings: &MysqlSettings) -> PortResult<Self> {
         let options: MySqlConnectOptions =
-            settings.url.parse().map_err(|source: sqlx::Error| failed("read the MySQL settings", Trouble::Sql(source)))?;
+            settings.url.parse().map_err(|source: Error| failed("read the MySQL settings", Trouble::Sql(source)))?;
         // `timezone` makes the server write and read every instant in UTC, whatever its own zone is.
         let options = options.charset("utf8mb4").timezone(Some("+00:00".to_owned())).pipes_as_concat(false).no_engine_substitution(false);
         let lock_wait_s = settings.timeout.as_secs().max(1);
@@ -90,8 +91,22 @@ impl MysqlStore {
 
     /// Brings the tables up to date. Safe to run from several nodes at once.
     pub async fn migrate(&self) -> PortResult<()> {
-        let run = async { sqlx::migrate!("../../migrations").run(&self.pool).await.map_err(Trouble::from) };
-        within(MIGRATE_MAX, "migrate the tables", run).await
+        within(MIGRATE_MAX, "migrate the tables", async {
+            let mut connection = self.pool.acquire().await?;
+            // The lock goes with the connection, however this ends.
+            connection.close_on_drop();
+            // Not the migrator's own lock: it waits for -1 seconds, which MariaDB takes for a mistake, and locks nothing.
+            let (locked,): (Option<i64>,) = sqlx::query_as("select get_lock(concat('sluice-', md5(database())), ?)")
+                .bind(MIGRATE_MAX.as_secs())
+                .fetch_one(&mut *connection)
+                .await?;
+            if locked != Some(1) {
+                return Err(Trouble::Sql(Error::PoolTimedOut));
+            }
+            let mut migrations = sqlx::migrate!("../../migrations");
+            Ok(migrations.set_locking(false).run_direct(None, &mut *connection, false).await?)
+        })
+        .await
     }
 
     /// Whether the database answers.
@@ -148,9 +163,9 @@ enum Trouble {
     #[error("the table holds what nobody of ours wrote: {0}")]
     Damaged(&'static str),
     #[error("the database refused")]
-    Sql(#[from] sqlx::Error),
+    Sql(#[from] Error),
     #[error("the migration failed")]
-    Migrate(#[from] sqlx::migrate::MigrateError),
+    Migrate(#[from] MigrateError),
 }
 
 impl Trouble {
@@ -162,7 +177,7 @@ impl Trouble {
     /// MySQL's error number.
     fn number(&self) -> Option<u16> {
         match self {
-            Self::Sql(error) | Self::Migrate(sqlx::migrate::MigrateError::Execute(error)) => {
+            Self::Sql(error) | Self::Migrate(MigrateError::Execute(error)) => {
                 Some(error.as_database_error()?.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()?.number())
             }
             Self::Fenced | Self::Damaged(_) | Self::Migrate(_) => None,
@@ -181,19 +196,14 @@ impl Failure for Trouble {
                 self.is_race() || matches!(number, 1040 | 1053 | 1077 | 1079 | 1203 | 1290 | 1317 | 1792 | 1836 | 1927 | 3024 | 4031);
             return if passing { PortErrorKind::Unavailable } else { PortErrorKind::Broken };
         }
-        match self {
-            Self::Fenced => PortErrorKind::Fenced,
-            Self::Damaged(_) => PortErrorKind::Broken,
-            Self::Sql(error) | Self::Migrate(sqlx::migrate::MigrateError::Execute(error)) => match error {
-                // `Protocol` is what a connection says that was cut in the middle of an answer.
-                sqlx::Error::Io(_)
-                | sqlx::Error::Tls(_)
-                | sqlx::Error::Protocol(_)
-                | sqlx::Error::PoolTimedOut
-                | sqlx::Error::PoolClosed => PortErrorKind::Unavailable,
-                _ => PortErrorKind::Broken,
-            },
-            Self::Migrate(_) => PortErrorKind::Broken,
-        }
+        let error = match self {
+            Self::Fenced => return PortErrorKind::Fenced,
+            Self::Damaged(_) => return PortErrorKind::Broken,
+            Self::Sql(error) | Self::Migrate(MigrateError::Execute(error)) => error,
+            Self::Migrate(_) => return PortErrorKind::Broken,
+        };
+        // `Protocol` is what a connection says that was cut in the middle of an answer.
+        let passing = matches!(error, Error::Io(_) | Error::Tls(_) | Error::Protocol(_) | Error::PoolTimedOut | Error::PoolClosed);
+        if passing { PortErrorKind::Unavailable } else { PortErrorKind::Broken }
     }
 }

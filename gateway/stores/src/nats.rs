@@ -121,10 +121,14 @@ impl NatsBus {
     /// Runs `call` within the deadline, at once `Unavailable` while there is no connection: the client would keep what it
     /// is given until there is one.
     async fn run<T>(&self, doing: &'static str, call: impl Future<Output = Result<T, Trouble>>) -> PortResult<T> {
-        if self.client.connection_state() != State::Connected {
+        if !self.is_connected() {
             return Err(failed(doing, Trouble::Disconnected));
         }
         within(self.settings.timeout, doing, call).await
+    }
+
+    fn is_connected(&self) -> bool {
+        self.client.connection_state() == State::Connected
     }
 
     /// How often the client has connected: another number means that something sent in between may be lost.

@@ -6,6 +6,7 @@
 mod admission;
 mod budgets;
 mod presence;
+mod script;
 
 use std::fmt;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{Client, ErrorKind, FromRedisValue, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult, ServerErrorKind};
 
+use self::script::Call;
 use crate::error::{Failure, failed, within};
 
 /// Calls that may wait for a place on the connection; beyond it they wait within their own deadline.
@@ -108,19 +110,10 @@ impl RedisStore {
         within(self.timeout, doing, commands.query_async(&mut connection)).await
     }
 
-    /// Runs one script within the deadline, loading it where the server does not know it (any more).
-    async fn script<T: FromRedisValue>(&self, doing: &'static str, script: &redis::ScriptInvocation<'_>) -> PortResult<T> {
+    /// Runs one script within the deadline.
+    async fn script<T: FromRedisValue>(&self, doing: &'static str, call: &Call<'_>) -> PortResult<T> {
         let mut connection = self.connection.clone();
-        within(self.timeout, doing, async {
-            match script.invoke_async(&mut connection).await {
-                // Loaded and forgotten again before it could run: a failover, or somebody who flushes.
-                Err(error) if RedisError::kind(&error) == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                    script.invoke_async(&mut connection).await
-                }
-                answer => answer,
-            }
-        })
-        .await
+        within(self.timeout, doing, call.run(&mut connection)).await
     }
 }
 
@@ -165,21 +158,20 @@ impl Failure for RedisError {
     fn kind(&self) -> PortErrorKind {
         // Codes without a kind of their own: no replica is in reach, memory is full, a script runs for too long, the disk is full.
         let passing_code = matches!(self.code(), Some("NOREPLICAS" | "OOM" | "BUSY" | "MISCONF"));
-        let passing_kind = match RedisError::kind(self) {
-            ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => true,
-            ErrorKind::Server(kind) => matches!(
-                kind,
-                ServerErrorKind::BusyLoading
-                    | ServerErrorKind::TryAgain
-                    | ServerErrorKind::ClusterDown
-                    | ServerErrorKind::MasterDown
-                    | ServerErrorKind::ReadOnly
-                    | ServerErrorKind::Moved
-                    | ServerErrorKind::Ask
-                    | ServerErrorKind::NoScript
-            ),
-            _ => false,
-        };
+        let passing_kind = matches!(
+            RedisError::kind(self),
+            ErrorKind::Io
+                | ErrorKind::ClusterConnectionNotFound
+                | ErrorKind::Server(
+                    ServerErrorKind::BusyLoading
+                        | ServerErrorKind::TryAgain
+                        | ServerErrorKind::ClusterDown
+                        | ServerErrorKind::MasterDown
+                        | ServerErrorKind::ReadOnly
+                        | ServerErrorKind::Moved
+                        | ServerErrorKind::Ask
+                )
+        );
         if passing_code || passing_kind { PortErrorKind::Unavailable } else { PortErrorKind::Broken }
     }
 }

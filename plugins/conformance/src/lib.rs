@@ -41,7 +41,7 @@ impl Policy for Conformance {
 
     fn on_request(&self, host: &dyn Host, request: &Request, facts: &Facts) -> Verdict {
         match request.header("x-conformance").unwrap_or("allow") {
-            "headers" => tags(request.headers.lines().map(|line| line.replace(": ", "="))),
+            "headers" => tags(request.headers.lines().map(|line| line.replace(": ", ":"))),
             "facts" => tags([
                 format!("now:{}", facts.now_ms),
                 format!("who:{}", facts.principal.as_ref().map_or("none", |p| &p.id)),

@@ -4,7 +4,7 @@
 //! types of [`types`], so `cargo test` runs them on the developer's machine; [`testing::FakeHost`] stands in for the host.
 //! What never happens here: I/O, clocks, randomness. The world (`wit/world.wit`) has none to give.
 
-#[expect(missing_docs, clippy::allow_attributes_without_reason, reason = "generated from wit/, which is documented")]
+/// Generated from `wit/`.
 pub mod bindings {
     wit_bindgen::generate!({
         path: "../../wit",

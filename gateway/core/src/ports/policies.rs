@@ -30,7 +30,8 @@ pub trait PolicySet: Send + Sync {
     /// its fail policy is applied instead of its rule being forgotten.
     fn takes_part(&self, policy: &str, phase: Phase) -> bool;
 
-    /// Asks `policy`. Never panics, never takes longer than the binding's time plus one epoch tick.
+    /// Asks `policy`. Never panics; waits for an instance no longer than the policy's time, and the guest runs no longer than
+    /// that time plus one epoch tick. Waiting for a processor is not counted, up to a bound.
     async fn call(&self, policy: &str, call: Call<'_>) -> Answer;
 }
 

@@ -69,6 +69,8 @@ impl KeyRing {
     pub(super) fn read(keys: &Keys) -> Result<Self, KeysError> {
         let ring = match keys {
             Keys::Secret(secret) => vec![hs256(None, secret).ok_or(KeysError::ShortSecret)?],
+            // A private key would be read as well, and then verify nothing; and it has no business here.
+            Keys::PublicKeyPem(pem) if pem.contains("PRIVATE KEY") => return Err(KeysError::Pem),
             Keys::PublicKeyPem(pem) => vec![pem_key(pem.as_bytes()).ok_or(KeysError::Pem)?],
             Keys::Jwks(text) => set_keys(text)?,
         };

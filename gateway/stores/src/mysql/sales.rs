@@ -197,8 +197,11 @@ impl MysqlStore {
                 .await?;
         let Some((epoch, stock, per_user)) = row else { return Ok(None) };
         let Some(next) = from.checked_add(1).filter(|_| epoch == from) else { return Ok(None) };
-        const WINDOW: &str = concat!("select ", millis!("start_at"), ", ", millis!("end_at"), " from seckill_activity where id = ?");
-        let (start, end): (u64, u64) = sqlx::query_as(WINDOW).bind(lot.activity.0).fetch_one(&mut *tx).await?;
+        // Only what is published has its units locked.
+        const WINDOW: &str =
+            concat!("select ", millis!("start_at"), ", ", millis!("end_at"), " from seckill_activity where id = ? and state = 1");
+        let window: Option<(u64, u64)> = sqlx::query_as(WINDOW).bind(lot.activity.0).fetch_optional(&mut *tx).await?;
+        let Some((start, end)) = window else { return Ok(None) };
         let live: Vec<(String, u16, String)> = sqlx::query_as(
             "select user_id, qty, order_no from seckill_order where activity_id = ? and sku_id = ? and status in (0, 1) order by user_id",
         )

@@ -18,7 +18,7 @@ use gateway_core::ports::{Delivery, Inbox, PortResult};
 use tokio::time::Instant;
 
 use super::{NatsBus, Trouble};
-use crate::error::failed;
+use crate::error::{failed, within};
 
 /// Long enough that no message comes again within the life of a working inbox: coming again would break the order.
 const ACK_WAIT: Duration = Duration::from_secs(600);
@@ -162,6 +162,8 @@ impl NatsInbox {
     fn check(&self) -> Result<(), Trouble> {
         if self.lost {
             Err(Trouble::Lost)
+        } else if !self.bus.is_connected() {
+            Err(Trouble::Disconnected)
         } else if self.bus.connects() != self.connects {
             // What the server sent into the old connection counts as handed out; only a new inbox gets it again.
             Err(Trouble::Reconnected)
@@ -188,10 +190,9 @@ impl Inbox for NatsInbox {
         if max == 0 {
             return Ok(Vec::new());
         }
-        let deadline = Instant::now() + wait;
         self.check().map_err(|trouble| failed(DOING, trouble))?;
-        // Every wait inside ends at the deadline or with the client's request timeout.
-        self.await_arrival(max, deadline).await.map_err(|trouble| failed(DOING, trouble))?;
+        let limit = wait.saturating_add(self.bus.settings.timeout);
+        within(limit, DOING, self.await_arrival(max, Instant::now() + wait)).await?;
         let count = self.arrived.len().min(max);
         Ok(self.arrived.drain(..count).collect())
     }

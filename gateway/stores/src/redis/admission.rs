@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use gateway_core::id::{Lot, OrderNo, PrincipalId};
 use gateway_core::ports::{Admission, Installed, PortError, PortErrorKind, PortResult, Store};
 use gateway_core::sale::{Admit, ClaimedEvent, OrderEvent, OrderResult, Reservation, SaleAttempt, SaleState, SaleStock, SaleTerms};
-use redis::Script;
 
+use super::script::Script;
 use super::{RedisStore, info_field, nonsense};
 use crate::error::failed;
 
@@ -42,7 +42,7 @@ impl Admission for RedisStore {
         if attempts.is_empty() {
             return Ok(Vec::new());
         }
-        let mut call = ADMIT.prepare_invoke();
+        let mut call = ADMIT.call();
         call.key(sale_key(lot)).key(buyers_key(lot)).key(events_key(lot));
         for attempt in attempts {
             call.arg(attempt.user.as_str()).arg(attempt.qty).arg(attempt.order_no.as_str());
@@ -64,7 +64,7 @@ impl Admission for RedisStore {
         let incarnation = self.incarnation().await?;
         let staged = staged_key(lot, terms.epoch);
         self.stage(&staged, &terms.buyers).await?;
-        let mut call = INSTALL.prepare_invoke();
+        let mut call = INSTALL.call();
         call.key(sale_key(lot)).key(buyers_key(lot)).key(events_key(lot)).key(&staged);
         call.arg(terms.epoch).arg(terms.start.0).arg(terms.end.0).arg(terms.per_user).arg(terms.left);
         call.arg(&incarnation).arg(terms.buyers.len());
@@ -78,7 +78,7 @@ impl Admission for RedisStore {
     }
 
     async fn set_state(&self, lot: Lot, epoch: u32, state: SaleState) -> PortResult<bool> {
-        let mut call = STATE.prepare_invoke();
+        let mut call = STATE.call();
         call.key(sale_key(lot)).arg(epoch).arg(state_word(state));
         self.script("set the state of a sale", &call).await
     }
@@ -98,7 +98,7 @@ impl Admission for RedisStore {
     }
 
     async fn release(&self, lot: Lot, epoch: u32, user: &PrincipalId, reservation: &Reservation) -> PortResult<bool> {
-        let mut call = RELEASE.prepare_invoke();
+        let mut call = RELEASE.call();
         call.key(sale_key(lot)).key(buyers_key(lot));
         call.arg(epoch).arg(user.as_str()).arg(write_reservation(reservation)).arg(reservation.qty);
         self.script("release a reservation", &call).await
@@ -108,7 +108,7 @@ impl Admission for RedisStore {
         if max == 0 {
             return Ok(Vec::new());
         }
-        let mut call = CLAIM.prepare_invoke();
+        let mut call = CLAIM.call();
         call.key(events_key(lot)).arg(consumer).arg(max).arg(millis(self.reclaim_idle));
         let entries: Vec<(String, Vec<Vec<u8>>)> = self.script("claim order events", &call).await?;
         Ok(entries.into_iter().map(|(id, fields)| read_event(id, &fields)).collect())
@@ -116,7 +116,7 @@ impl Admission for RedisStore {
 
     async fn acknowledge(&self, lot: Lot, ids: &[String]) -> PortResult<()> {
         for ids in ids.chunks(CHUNK) {
-            let mut call = ACKNOWLEDGE.prepare_invoke();
+            let mut call = ACKNOWLEDGE.call();
             call.key(events_key(lot)).arg(ids);
             let _removed: u64 = self.script("acknowledge order events", &call).await?;
         }

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use gateway_core::policy::Charge;
 use gateway_core::policy::budget::account_of;
 use gateway_core::ports::{Budgets, ChargeOutcome, PortResult};
-use redis::Script;
 
+use super::script::Script;
 use super::{RedisStore, nonsense};
 use crate::error::failed;
 
@@ -22,7 +22,7 @@ impl Budgets for RedisStore {
         if charges.is_empty() {
             return Ok(ChargeOutcome::Charged);
         }
-        let mut call = CHARGE.prepare_invoke();
+        let mut call = CHARGE.call();
         for charge in charges {
             call.key(format!("budget:{{{}}}", account_of(charge)));
             let limit = u64::from(charge.limit.max(1));

@@ -69,8 +69,8 @@ async fn one_batch_for_many_sessions_moves_each_top() {
         sessions.push(ledger.open_session(shop, &user, &n.to_string(), now()).await.expect("opens").id);
     }
     // Session n gets n messages, interleaved and from the last to the first.
-    let sends: Vec<_> =
-        (0..20).rev().flat_map(|round| (round..20).rev().map(move |n| n)).map(|n: usize| send(sessions[n], &party, "hi")).collect();
+    let rounds = (0..20).rev().flat_map(|round| (round..20).rev());
+    let sends: Vec<_> = rounds.map(|n: usize| send(sessions[n], &party, "hi")).collect();
     ledger.commit(&lease, &sends, now()).await.expect("commits");
     let mut tops = ledger.tops(&sessions).await.expect("reads");
     tops.sort_by_key(|(session, _)| *session);

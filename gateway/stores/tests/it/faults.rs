@@ -136,7 +136,7 @@ async fn a_nats_that_hangs_is_unavailable_in_time_and_usable_afterwards() {
 async fn a_killed_mariadb_keeps_every_answered_order() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = MariaDb::start(folder.path()).expect("starts");
-    let ledger = mysql_at(&server.url()).await;
+    let ledger = mysql_at(server.url()).await;
     let lot = published_lot(&ledger, 10).await;
     let events = [event(1, 1), event(1, 2)];
     assert_eq!(ledger.persist(lot, &events, now()).await.expect("persists"), [Persisted::Stored; 2]);
@@ -154,7 +154,7 @@ async fn a_killed_mariadb_keeps_every_answered_order() {
 async fn a_mariadb_that_hangs_is_unavailable_in_time_and_usable_afterwards() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = MariaDb::start(folder.path()).expect("starts");
-    mysql_at(&server.url()).await;
+    mysql_at(server.url()).await;
     let ledger = MysqlStore::connect(&MysqlSettings { timeout: TIMEOUT, ..MysqlSettings::new(server.url()) }).expect("a valid URL");
     eventually("MariaDB answers", || async { ledger.ping().await.is_ok() }).await;
     server.freeze().expect("freezes");

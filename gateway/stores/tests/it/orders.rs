@@ -3,7 +3,7 @@
 use gateway_core::ports::{PortErrorKind, SaleLedger};
 use gateway_core::sale::{OrderState, Persisted};
 
-use crate::shared::{FRESH, event, event_of, mysql, now, published_lot, raw_mysql};
+use crate::shared::{FRESH, database_url, event, event_of, mysql, mysql_at, now, published_lot, raw_mysql};
 
 /// Rows, units and money of a lot in every table.
 async fn books(lot: gateway_core::id::Lot) -> (i64, u64, i64, i64, u32, u32, u32) {
@@ -127,9 +127,25 @@ async fn text_that_does_not_fit_is_an_error_not_cut_short() {
 }
 
 #[tokio::test]
-async fn migrating_twice_at_once_is_harmless() {
-    let (one, two) = (mysql().await, mysql().await);
-    let (a, b) = tokio::join!(one.migrate(), two.migrate());
-    a.and(b).expect("migrates");
-    assert_eq!(one.warnings().await.expect("answers"), Vec::<String>::new());
+async fn nodes_that_migrate_at_once_wait_for_each_other() {
+    let database = format!("migrated_{}", FRESH.number());
+    sqlx::query(sqlx::AssertSqlSafe(format!("create database {database}"))).execute(&raw_mysql().await).await.expect("creates");
+    let mut nodes = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        nodes.spawn(mysql_at(database_url(&database)));
+    }
+    let store = nodes.join_all().await.remove(0);
+    assert_eq!(store.warnings().await.expect("answers"), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_draft_has_no_terms() {
+    let ledger = mysql().await;
+    let lot = published_lot(&ledger, 5).await;
+    sqlx::query("update seckill_activity set state = 0 where id = ?")
+        .bind(lot.activity.0)
+        .execute(&raw_mysql().await)
+        .await
+        .expect("writes");
+    assert_eq!(ledger.raise_epoch(lot, 1).await.expect("answers"), None);
 }

@@ -48,10 +48,17 @@ pub(crate) async fn nats_at(url: &str) -> NatsBus {
 
 /// A store whose tables exist.
 pub(crate) async fn mysql() -> MysqlStore {
-    mysql_at(&SERVICES.mariadb.url()).await
+    mysql_at(SERVICES.mariadb.url()).await
 }
 
-pub(crate) async fn mysql_at(url: &str) -> MysqlStore {
+/// Another database on the same server.
+pub(crate) fn database_url(database: &str) -> String {
+    let url = SERVICES.mariadb.url();
+    let (server, _) = url.rsplit_once('/').expect("a URL with a database");
+    format!("{server}/{database}")
+}
+
+pub(crate) async fn mysql_at(url: String) -> MysqlStore {
     let settings = MysqlSettings { timeout: Duration::from_secs(20), connections_max: 8, ..MysqlSettings::new(url) };
     let store = MysqlStore::connect(&settings).expect("a valid URL");
     store.migrate().await.expect("migrates");

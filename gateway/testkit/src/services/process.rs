@@ -18,6 +18,9 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 /// Between two looks at a service that is starting.
 const POLL_EVERY: Duration = Duration::from_millis(20);
 
+/// A process stops as soon as each of its threads is scheduled.
+const FROZEN_WITHIN: Duration = Duration::from_secs(10);
+
 /// One look must not eat the whole wait.
 const PROBE_WITHIN: Duration = Duration::from_millis(500);
 
@@ -87,20 +90,28 @@ impl Process {
 
     /// Stops the process from running while its sockets stay open: a service that hangs.
     pub(super) fn freeze(&self) -> anyhow::Result<()> {
-        self.signal("STOP")
+        let pid = self.signal("STOP")?;
+        // The signal reaches the threads one after another; until the last has stopped, the service may still answer.
+        let deadline = Instant::now() + FROZEN_WITHIN;
+        while !is_stopped(pid)? {
+            ensure!(Instant::now() < deadline, "{} did not stop within {FROZEN_WITHIN:?}", self.kind.program);
+            std::thread::sleep(POLL_EVERY);
+        }
+        Ok(())
     }
 
     /// Lets a frozen process run on.
     pub(super) fn thaw(&self) -> anyhow::Result<()> {
-        self.signal("CONT")
+        self.signal("CONT").map(drop)
     }
 
-    fn signal(&self, name: &str) -> anyhow::Result<()> {
+    /// Sends a signal; says to which process.
+    fn signal(&self, name: &str) -> anyhow::Result<u32> {
         let running = self.running();
         let pid = running.as_ref().context("the service does not run")?.child.id();
         let status = Command::new("sh").args(["-c", "kill -\"$0\" \"$1\"", name, &pid.to_string()]).status()?;
         ensure!(status.success(), "kill -{name} {pid} failed");
-        Ok(())
+        Ok(pid)
     }
 
     fn await_ready(&self, started: &mut Running) -> anyhow::Result<()> {
@@ -191,6 +202,17 @@ pub(super) fn find(program: &str, package: &str) -> anyhow::Result<PathBuf> {
 /// Whether this process is root's: MariaDB wants to be told that this is meant.
 pub(super) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
+}
+
+/// Whether every thread of a process is stopped by a signal: state `T`, the first word after the name in parentheses.
+fn is_stopped(pid: u32) -> io::Result<bool> {
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let stat = fs::read_to_string(thread?.path().join("stat"))?;
+        if !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T')) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// A fresh folder for a service inside `parent`.

@@ -72,12 +72,19 @@ fn head(path: &str) -> RequestHead {
     }
 }
 
+/// What one policy was asked, and told.
+struct Asked {
+    policy: String,
+    who: Option<String>,
+    tags: Vec<String>,
+    text: String,
+}
+
 /// Answers from a script and remembers what each policy was told.
 #[derive(Default)]
 struct Script {
     answers: BTreeMap<&'static str, Result<Verdict, Fault>>,
-    /// Policy, its facts' principal, its facts' tags, the message's text.
-    asked: Mutex<Vec<(String, Option<String>, Vec<String>, String)>>,
+    asked: Mutex<Vec<Asked>>,
     absent: Vec<&'static str>,
 }
 
@@ -88,7 +95,7 @@ impl Script {
     }
 
     fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().iter().map(|(policy, ..)| policy.clone()).collect()
+        self.asked.lock().unwrap().iter().map(|asked| asked.policy.clone()).collect()
     }
 }
 
@@ -104,7 +111,7 @@ impl PolicySet for Script {
             Call::Message(facts, message) => (facts, message.content.clone()),
         };
         let who = facts.principal.as_ref().map(|principal| principal.id.to_string());
-        self.asked.lock().unwrap().push((policy.to_owned(), who, facts.tags.clone(), text));
+        self.asked.lock().unwrap().push(Asked { policy: policy.to_owned(), who, tags: facts.tags.clone(), text });
         answer(self.answers.get(policy).cloned().unwrap_or(Err(Fault::Missing)))
     }
 }
@@ -242,7 +249,7 @@ fn a_chain_asks_in_order_and_stops_at_the_first_refusal() {
     assert_eq!(answer.map(|refusal| refusal.code).as_deref(), Some("NO"));
     assert_eq!(script.asked(), ["who", "stop"]);
     let asked = script.asked.lock().unwrap();
-    assert_eq!((asked[1].1.as_deref(), asked[1].2.as_slice()), (Some("u1"), &["seen".to_owned()][..]));
+    assert_eq!((asked[1].who.as_deref(), asked[1].tags.as_slice()), (Some("u1"), &["seen".to_owned()][..]));
     let words: Vec<_> = state.decisions.iter().map(|d| (&*d.policy, d.outcome.as_str(), &*d.version, d.micros)).collect();
     assert_eq!(words, [("who", "proceed", "abc", 7), ("stop", "refuse", "abc", 7)]);
 }
@@ -274,6 +281,6 @@ fn later_policies_see_a_message_as_it_will_be_delivered() {
     let mut state = ChainState::new(facts());
     let subject = Subject::Message { path: "/ws/chat", message: &message };
     assert_eq!(at_once(run(&script, &bindings, subject, &mut state)), None);
-    let texts: Vec<_> = script.asked.lock().unwrap().iter().map(|(.., text)| text.clone()).collect();
+    let texts: Vec<_> = script.asked.lock().unwrap().iter().map(|asked| asked.text.clone()).collect();
     assert_eq!(texts, ["bad word", "***"]);
 }

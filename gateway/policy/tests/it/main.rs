@@ -1,0 +1,11 @@
+//! The host against real components: those that `cargo xtask plugins` builds into `target/plugins`.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests may end a test")]
+
+mod faults;
+mod imports;
+mod policies;
+mod reload;
+mod support;
+mod tokens;
+mod world;
