@@ -229,6 +229,10 @@ impl ProxyHttp for Edge {
             arrived.set();
         }
         exchange.started = Instant::now();
+        // A tunnel may be silent for longer than a body.
+        if !session.is_upgrade_req() {
+            session.as_downstream_mut().set_read_timeout(Some(self.node.config.edge.body_timeout));
+        }
         exchange.trace = convert::trace(session, rand::rng().random());
         exchange.trace_id = exchange.trace.id();
         let came_to = match self.decide(session, exchange).await {

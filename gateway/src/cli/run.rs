@@ -89,7 +89,6 @@ impl Process {
         let upstreams = Arc::new(Upstreams::start(&config.upstreams, node.drain.watch()).await?);
         let (edge_address, admin_address) = (edge.address(), admin.address);
         tracing::info!(kind = "edge", address = %edge_address, "listening");
-        tracing::info!(kind = "admin", address = %admin_address, "listening");
         let mut listeners =
             vec![tokio::spawn(edge.serve(node.clone(), proxy(Edge::new(node.clone(), Router::new(config.routes.clone()), upstreams))))];
         if let Some(echo) = echo {
@@ -146,6 +145,7 @@ impl AdminListener {
     }
 
     fn serve(self, node: Arc<Node>) -> JoinHandle<()> {
+        tracing::info!(kind = "admin", address = %self.address, "listening");
         tokio::spawn(async move {
             if let Err(error) = admin::serve(node, self.socket).await {
                 tracing::error!(%error, "the admin listener ended");

@@ -23,8 +23,9 @@ const LINGER_MAX: Duration = Duration::from_secs(1);
 /// The head of a request as everybody behind the edge sees it.
 pub(crate) fn request_head(session: &Session, limits: &config::Edge, trace_id: &str) -> Result<RequestHead, Failure> {
     let raw = session.req_header();
-    framing(&raw.headers)?;
+    framing(&raw.headers, || session.as_downstream().to_h1_raw())?;
     size(raw, limits)?;
+    target(raw.raw_path())?;
     let path = path::normalize(raw.uri.path()).map_err(|problem| Failure::BadRequest(problem.to_string()))?;
     let forwarded: Vec<&str> = raw.headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok()).collect();
     Ok(RequestHead {
@@ -48,15 +49,39 @@ pub(crate) fn trace(session: &Session, random: [u8; 24]) -> Trace {
 
 /// RFC 9112 6.3: a message with both Content-Length and Transfer-Encoding "ought to be handled as an error"; so is every
 /// transfer coding but a single `chunked`, since only that one is framed the same by everybody.
-fn framing(headers: &HeaderMap) -> Result<(), Failure> {
+///
+/// `raw` is the head as it was sent: pingora drops a Content-Length that stands next to a Transfer-Encoding.
+fn framing(headers: &HeaderMap, raw: impl FnOnce() -> Bytes) -> Result<(), Failure> {
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
     let Some(coding) = codings.next() else {
         return Ok(());
     };
-    if codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") || headers.contains_key(header::CONTENT_LENGTH) {
+    if codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") || has_length(&raw()) {
         return Err(Failure::BadRequest("the body's framing is ambiguous".into()));
     }
     Ok(())
+}
+
+/// Whether a head has a Content-Length field.
+fn has_length(head: &[u8]) -> bool {
+    const NAME: &[u8] = b"content-length";
+    head.split(|byte| *byte == b'\n').any(|line| {
+        line.get(..NAME.len()).is_some_and(|name| name.eq_ignore_ascii_case(NAME))
+            && matches!(line.get(NAME.len()), Some(b':' | b' ' | b'\t'))
+    })
+}
+
+/// RFC 9112 3.2: a target is a path or a URL. Everything else, a CONNECT's authority included, would be read as "/".
+fn target(raw: &[u8]) -> Result<(), Failure> {
+    let is_url = |scheme: &str| {
+        raw.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme.as_bytes()))
+            && raw.get(scheme.len()).is_some_and(|first| *first != b'/')
+    };
+    if raw.starts_with(b"/") || is_url("http://") || is_url("https://") {
+        Ok(())
+    } else {
+        Err(Failure::BadRequest("the request target is neither a path nor a URL".into()))
+    }
 }
 
 fn size(raw: &RequestHeader, limits: &config::Edge) -> Result<(), Failure> {
@@ -145,10 +170,25 @@ mod tests {
 
     fn check_framing(fields: &[(&'static str, &'static str)], accepted: bool) {
         let mut headers = HeaderMap::new();
+        let mut raw = "POST / HTTP/1.1\r\n".to_owned();
         for (name, value) in fields {
             headers.append(*name, http::HeaderValue::from_static(value));
+            raw += &format!("{name}: {value}\r\n");
         }
-        assert_eq!(framing(&headers).is_ok(), accepted, "{fields:?}");
+        if headers.contains_key(header::TRANSFER_ENCODING) {
+            headers.remove(header::CONTENT_LENGTH);
+        }
+        assert_eq!(framing(&headers, || raw.into()).is_ok(), accepted, "{fields:?}");
+    }
+
+    #[test]
+    fn a_target_is_a_path_or_a_url() {
+        for good in ["/", "/a?b", "//a", "http://h", "HTTP://h/a", "https://h:1/a"] {
+            assert!(target(good.as_bytes()).is_ok(), "{good}");
+        }
+        for bad in ["", "a", "?a", "*", "h:443", "\\a", "http:a", "http://", "http:///a", "ftp://h/a", "javascript:x"] {
+            assert!(target(bad.as_bytes()).is_err(), "{bad}");
+        }
     }
 
     #[test]
@@ -158,6 +198,8 @@ mod tests {
         check_framing(&[("transfer-encoding", "chunked")], true);
         check_framing(&[("transfer-encoding", "Chunked")], true);
         check_framing(&[("transfer-encoding", "chunked"), ("content-length", "3")], false);
+        check_framing(&[("content-length", "3"), ("transfer-encoding", "chunked")], false);
+        check_framing(&[("transfer-encoding", "chunked"), ("content-length-of-another", "3")], true);
         check_framing(&[("transfer-encoding", "xchunked, chunked")], false);
         check_framing(&[("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")], false);
         check_framing(&[("transfer-encoding", "identity")], false);

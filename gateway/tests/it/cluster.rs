@@ -1,0 +1,274 @@
+//! A deployment: private Redis, NATS and MariaDB, gateway nodes and workers, all of which can be killed and restarted while
+//! tests talk to them.
+
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, ensure};
+use gateway_testkit::services::Services;
+use tempfile::TempDir;
+use tokio::sync::OnceCell;
+use tokio::task::block_in_place;
+
+use crate::admin::Admin;
+use crate::edge::Edge;
+use crate::ledger::Ledger;
+use crate::process::{Process, excerpt, run};
+use crate::sale::Lot;
+use crate::wait::{RECOVERED, until};
+use crate::{sale, settings, tokens};
+
+/// A running deployment. Everything ends when it is dropped; what the processes said is shown if a test is failing then.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    nodes: Vec<Member>,
+    workers: Vec<Member>,
+    /// The three services.
+    pub(crate) services: Services,
+    files: Files,
+}
+
+/// Configuration and logs.
+#[derive(Debug)]
+struct Files {
+    folder: TempDir,
+    config: PathBuf,
+}
+
+/// Something that can be taken away without warning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The worker of this index.
+    Worker(usize),
+    /// The gateway node of this index.
+    Node(usize),
+    /// Redis; its append-only file stays.
+    Redis,
+    /// NATS; its streams stay.
+    Nats,
+    /// MariaDB; its data stay.
+    MariaDb,
+}
+
+impl Cluster {
+    /// Starts services, creates the tables, starts `nodes` and `workers`, and waits until every one is ready. `extra` is
+    /// appended to the configuration. Needs the multi-threaded runtime.
+    pub(crate) async fn start(nodes: usize, workers: usize, extra: &str) -> anyhow::Result<Self> {
+        let cluster = Self::prepare(nodes, workers, extra)?;
+        cluster.migrate().await?;
+        for member in cluster.workers.iter().chain(&cluster.nodes) {
+            member.start(&cluster.files).await?;
+        }
+        for node in 0..nodes {
+            cluster.ready(node).await?;
+        }
+        Ok(cluster)
+    }
+
+    /// Starts services and nothing else.
+    pub(crate) fn prepare(nodes: usize, workers: usize, extra: &str) -> anyhow::Result<Self> {
+        let services = block_in_place(Services::start)?;
+        let folder = tempfile::Builder::new().prefix("sluice-cluster-").tempdir()?;
+        let config = folder.path().join("sluice.toml");
+        let urls = format!(
+            "redis.url = \"{}\"\nredis.timeout_ms = 1000\nnats.url = \"{}\"\nnats.timeout_ms = 1000\nmysql.url = \"{}\"\n",
+            services.redis.url(),
+            services.nats.url(),
+            services.mariadb.url()
+        );
+        std::fs::write(&config, settings::base()? + &urls + &settings::chain() + extra)?;
+        let members = |kind: &'static str, count| (0..count).map(|index| Member::new(kind, index)).collect();
+        let (nodes, workers) = (members("serve", nodes), members("worker", workers));
+        Ok(Self { nodes, workers, services, files: Files { folder, config } })
+    }
+
+    /// Creates the tables.
+    pub(crate) async fn migrate(&self) -> anyhow::Result<()> {
+        let config = self.files.config.display().to_string();
+        let output = run(&["migrate", "--config", &config]).await?;
+        ensure!(output.status.success(), "sluice migrate: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
+    }
+
+    /// Where clients reach node `index` now; a restarted node has a new port.
+    pub(crate) fn edge(&self, index: usize) -> SocketAddr {
+        self.nodes[index].addresses().edge
+    }
+
+    /// The operators' side of node `index`.
+    pub(crate) fn admin(&self, index: usize) -> Admin {
+        Admin::new(self.nodes[index].addresses().admin)
+    }
+
+    /// Puts `stock` units on sale and waits until every node sells them: a node that was asked too early calls a lot unknown
+    /// for a moment.
+    pub(crate) async fn open_sale(&self, sku: u64, stock: u32) -> anyhow::Result<Lot> {
+        let lot = sale::open(&self.admin(0), sku, stock).await?;
+        let edge = Edge::new()?;
+        for node in 0..self.nodes.len() {
+            until(format!("node {node} knows the sale"), RECOVERED, async || {
+                let asker = tokens::user(&format!("asker-{:x}", rand::random::<u64>()));
+                let answer = edge.buy_units(self.edge(node), &asker, lot, "more than anybody may have", 9_999).await?;
+                Ok((answer.code() == "LIMIT_EXCEEDED").then_some(()))
+            })
+            .await?;
+        }
+        Ok(lot)
+    }
+
+    /// A connection to the ledger of its own.
+    pub(crate) async fn ledger(&self) -> anyhow::Result<Ledger> {
+        Ledger::open(&self.services.mariadb.url()).await
+    }
+
+    /// Waits until node `index` says that it is ready.
+    pub(crate) async fn ready(&self, index: usize) -> anyhow::Result<()> {
+        let admin = self.admin(index);
+        until(format!("node {index} is ready"), RECOVERED, async || {
+            let (status, report) = admin.readyz().await?;
+            ensure!(status == 200, "{report}");
+            Ok(Some(()))
+        })
+        .await
+    }
+
+    /// Takes a part away: SIGKILL.
+    pub(crate) fn kill(&self, part: Part) {
+        match part {
+            Part::Worker(index) => self.workers[index].kill(),
+            Part::Node(index) => self.nodes[index].kill(),
+            Part::Redis => self.services.redis.kill(),
+            Part::Nats => self.services.nats.kill(),
+            Part::MariaDb => self.services.mariadb.kill(),
+        }
+    }
+
+    /// Brings a part back and waits until it answers. Whether the others have noticed is not waited for.
+    pub(crate) async fn restart(&self, part: Part) -> anyhow::Result<()> {
+        match part {
+            Part::Worker(index) => self.workers[index].start(&self.files).await,
+            Part::Node(index) => self.nodes[index].start(&self.files).await,
+            Part::Redis => block_in_place(|| self.services.redis.restart()),
+            Part::Nats => block_in_place(|| self.services.nats.restart()),
+            Part::MariaDb => block_in_place(|| self.services.mariadb.restart()),
+        }
+        .with_context(|| format!("restarting {part:?}"))
+    }
+
+    /// Starts node `index` for the first time, after [`Cluster::prepare`].
+    pub(crate) async fn start_node(&self, index: usize) -> anyhow::Result<()> {
+        self.nodes[index].start(&self.files).await
+    }
+
+    /// The configuration file.
+    pub(crate) fn config(&self) -> String {
+        self.files.config.display().to_string()
+    }
+
+    /// What the processes said, for somebody who looks for a fault.
+    fn report(&self) -> String {
+        let mut logs: Vec<PathBuf> = std::fs::read_dir(self.files.folder.path())
+            .map(|entries| entries.filter_map(Result::ok).map(|entry| entry.path()).collect())
+            .unwrap_or_default();
+        logs.retain(|file| file.extension().is_some_and(|extension| extension == "log"));
+        logs.sort();
+        logs.iter().map(|log| excerpt(log)).collect()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.report());
+            self.files.folder.disable_cleanup(true);
+        }
+    }
+}
+
+/// One `sluice serve` or `sluice worker`, over its restarts.
+#[derive(Debug)]
+struct Member {
+    kind: &'static str,
+    index: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    process: Option<Process>,
+    addresses: Option<Addresses>,
+    starts: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Addresses {
+    edge: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Member {
+    fn new(kind: &'static str, index: usize) -> Self {
+        Self { kind, index, state: Mutex::default() }
+    }
+
+    async fn start(&self, files: &Files) -> anyhow::Result<()> {
+        self.kill();
+        let starts = {
+            let mut state = self.state();
+            state.starts += 1;
+            state.starts
+        };
+        let name = format!("{}-{}", self.kind, self.index);
+        let log = files.folder.path().join(format!("{name}.{starts}.log"));
+        let config = files.config.display().to_string();
+        let mut process = Process::start(&[self.kind, "--config", &config], &[("SLUICE__NODE__NAME", &name)], log)?;
+        let admin = process.listening("admin").await?;
+        let edge = if self.kind == "serve" { process.listening("edge").await? } else { admin };
+        let mut state = self.state();
+        state.process = Some(process);
+        state.addresses = Some(Addresses { edge, admin });
+        Ok(())
+    }
+
+    fn kill(&self) {
+        self.state().process = None;
+    }
+
+    /// Its last known addresses; while it is down nothing answers there.
+    fn addresses(&self) -> Addresses {
+        self.state().addresses.expect("a member is asked where it is after it was started")
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A deployment shared by tests that take nothing away: two nodes and a worker.
+pub(crate) async fn shared() -> anyhow::Result<Shared> {
+    static CLUSTER: OnceCell<Arc<Cluster>> = OnceCell::const_new();
+    let cluster = CLUSTER.get_or_try_init(async || Cluster::start(2, 1, "").await.map(Arc::new)).await?;
+    Ok(Shared(cluster.clone()))
+}
+
+/// A test's hold on the shared deployment, which itself is never dropped.
+#[derive(Debug)]
+pub(crate) struct Shared(Arc<Cluster>);
+
+impl Deref for Shared {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.0
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.0.report());
+        }
+    }
+}

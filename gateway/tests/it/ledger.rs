@@ -1,0 +1,82 @@
+//! What MariaDB holds, read past the product: the tests' own opinion of the tables.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+
+use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
+
+use crate::sale::{Lot, WAREHOUSE};
+use crate::wait::SOON;
+
+const ORDERS: &str = "select count(*) from orders o join seckill_order s using (order_no, user_id) \
+    where s.activity_id = ? and s.sku_id = ? and o.kind = 2 and o.status <> 2";
+const ITEM_UNITS: &str = "select cast(coalesce(sum(qty), 0) as signed) from order_item where activity_id = ? and sku_id = ?";
+const SOLD: &str = "select cast(sold as signed) from seckill_product where activity_id = ? and sku_id = ?";
+const MOVED: &str = "select cast(coalesce(sum(delta), 0) as signed) from stock_ledger where activity_id = ? and sku_id = ?";
+const STOCK: &str = "select cast(k.stock as signed) from product_sku k join seckill_product p on p.sku_id = k.id \
+    where p.activity_id = ? and p.sku_id = ?";
+
+/// A connection that is made again when the server came back.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pool: MySqlPool,
+}
+
+/// A chat message as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StoredMessage {
+    /// Its number in the session.
+    pub(crate) seq: u64,
+    /// Who wrote it.
+    pub(crate) sender: String,
+    /// The text.
+    pub(crate) content: String,
+}
+
+impl Ledger {
+    /// Connects.
+    pub(crate) async fn open(url: &str) -> anyhow::Result<Self> {
+        let pool =
+            MySqlPoolOptions::new().max_connections(2).acquire_timeout(SOON).connect_with(MySqlConnectOptions::from_str(url)?).await?;
+        Ok(Self { pool })
+    }
+
+    /// Checks that exactly `units` of `lot` are sold, each to another user, in every table alike, and says who has them.
+    pub(crate) async fn assert_sold(&self, lot: Lot, units: u32) -> anyhow::Result<BTreeSet<String>> {
+        let users: Vec<String> =
+            sqlx::query_scalar("select user_id from seckill_order where activity_id = ? and sku_id = ? and status <> 2")
+                .bind(lot.activity)
+                .bind(lot.sku)
+                .fetch_all(&self.pool)
+                .await?;
+        let rows = users.len();
+        let users: BTreeSet<String> = users.into_iter().collect();
+        let units = i64::from(units);
+        assert_eq!((rows as i64, users.len() as i64), (units, units), "rows in seckill_order, and users in them");
+        for (what, found, wanted) in [
+            ("orders", self.number(lot, ORDERS).await?, units),
+            ("rows in order_item", self.number(lot, "select count(*) from order_item where activity_id = ? and sku_id = ?").await?, units),
+            ("units in order_item", self.number(lot, ITEM_UNITS).await?, units),
+            ("seckill_product.sold", self.number(lot, SOLD).await?, units),
+            ("sum of stock_ledger", self.number(lot, MOVED).await?, -units),
+            ("product_sku.stock", self.number(lot, STOCK).await?, i64::from(WAREHOUSE) - units),
+        ] {
+            assert_eq!(found, wanted, "{what}");
+        }
+        Ok(users)
+    }
+
+    async fn number(&self, lot: Lot, query: &'static str) -> anyhow::Result<i64> {
+        Ok(sqlx::query_scalar(query).bind(lot.activity).bind(lot.sku).fetch_one(&self.pool).await?)
+    }
+
+    /// Every message of a session, in order.
+    pub(crate) async fn messages(&self, session: &str) -> anyhow::Result<Vec<StoredMessage>> {
+        let rows: Vec<(u64, String, String)> =
+            sqlx::query_as("select seq, sender_id, content from chat_message where session_id = ? order by seq")
+                .bind(session)
+                .fetch_all(&self.pool)
+                .await?;
+        Ok(rows.into_iter().map(|(seq, sender, content)| StoredMessage { seq, sender, content }).collect())
+    }
+}
