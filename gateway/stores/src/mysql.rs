@@ -22,9 +22,6 @@ use crate::error::{Failure, failed, within};
 /// How often a transaction is tried that lost a deadlock or a race for a unique key.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// How long a call waits for a free or a new connection: with the database gone, a call fails after this long.
-const ACQUIRE_MAX: Duration = Duration::from_millis(500);
-
 /// A migration may rebuild a table.
 const MIGRATE_MAX: Duration = Duration::from_secs(600);
 
@@ -80,7 +77,9 @@ impl MysqlStore {
         );
         let pool = MySqlPoolOptions::new()
             .max_connections(settings.connections_max)
-            .acquire_timeout(settings.timeout.min(ACQUIRE_MAX))
+            // Waiting for a connection takes at most half of the time: with the database gone that is when a call fails,
+            // and with it overloaded the other half is left for the work.
+            .acquire_timeout(settings.timeout / 2)
             .after_connect(move |connection, _| {
                 let session = session.clone();
                 Box::pin(async move { connection.execute(sqlx::AssertSqlSafe(session)).await.map(drop) })

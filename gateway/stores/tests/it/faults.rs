@@ -136,7 +136,9 @@ async fn a_nats_that_hangs_is_unavailable_in_time_and_usable_afterwards() {
 async fn a_killed_mariadb_keeps_every_answered_order() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = MariaDb::start(folder.path()).expect("starts");
-    let ledger = mysql_at(server.url()).await;
+    mysql_at(server.url()).await;
+    let settings = MysqlSettings { timeout: ANSWERED_WITHIN / 2, ..MysqlSettings::new(server.url()) };
+    let ledger = MysqlStore::connect(&settings).expect("a valid URL");
     let lot = published_lot(&ledger, 10).await;
     let events = [event(1, 1), event(1, 2)];
     assert_eq!(ledger.persist(lot, &events, now()).await.expect("persists"), [Persisted::Stored; 2]);

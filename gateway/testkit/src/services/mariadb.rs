@@ -61,11 +61,13 @@ impl MariaDb {
 
 fn install(folder: &Path) -> anyhow::Result<()> {
     let program = find("mariadb-install-db", PACKAGE)?;
+    fs::create_dir(folder.join("tmp"))?;
     let mut command = Command::new(&program);
     command
         .args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=16M"])
         .arg(format!("--datadir={}", folder.join("data").display()))
-        .arg(temporary(folder))
+        // A server that starts removes what looks like its leavings in the temporary folder: never share one.
+        .arg(format!("--tmpdir={}", folder.join("tmp").display()))
         .stdin(Stdio::null());
     if is_root() {
         command.arg("--user=root");
@@ -76,16 +78,11 @@ fn install(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A server that starts removes what looks like leftovers from its temporary folder, so two that start at once need two.
-fn temporary(folder: &Path) -> String {
-    format!("--tmpdir={}", folder.display())
-}
-
 fn arguments(folder: &Path, port: u16) -> Vec<String> {
     let mut arguments = vec![
         "--no-defaults".to_owned(),
         format!("--datadir={}", folder.join("data").display()),
-        temporary(folder),
+        format!("--tmpdir={}", folder.join("tmp").display()),
         format!("--socket={}", folder.join("socket").display()),
         format!("--pid-file={}", folder.join("pid").display()),
         format!("--init-file={}", folder.join("init.sql").display()),
