@@ -36,10 +36,10 @@ fi
 # Guests compile to wasm32-unknown-unknown. rustup has it where its server can be reached; Debian carries a second Rust
 # with its library source where it cannot.
 has_target() { [ -d "$(rustc --print sysroot 2>/dev/null)/lib/rustlib/wasm32-unknown-unknown" ]; }
-has_debian_pair() { [ -x /usr/bin/rustc ] && [ -d /usr/lib/rustlib/src/rust/library ] || ls -d /usr/src/rustc-*/library >/dev/null 2>&1; }
+has_debian_pair() { [ -x /usr/bin/rustc ] && [ -e /usr/lib/rustlib/src/rust/library/Cargo.toml ]; }
 if ! has_target && ! has_debian_pair; then
     echo "installing the target wasm32-unknown-unknown with rustup"
-    if ! timeout 120 rustup target add wasm32-unknown-unknown >/dev/null 2>&1; then
+    if ! timeout 60 rustup target add wasm32-unknown-unknown >/dev/null 2>&1; then
         echo "rustup cannot fetch it; using Debian's rustc-web and rust-web-src instead"
         missing="$missing rustc-web rust-web-src"
     fi
