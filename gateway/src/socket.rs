@@ -6,6 +6,7 @@
 mod assignment;
 pub(crate) mod chat;
 mod message;
+mod presence;
 
 use std::time::Duration;
 

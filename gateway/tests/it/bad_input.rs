@@ -112,8 +112,8 @@ async fn whatever_is_not_there_says_so() {
     for (method, path, allow) in [
         (Method::GET, "/api/seckill/buy", "POST"),
         (Method::PUT, "/api/seckill/buy", "POST"),
-        (Method::POST, "/api/seckill/result/SKABCDEFGHIJ234567", "GET"),
-        (Method::POST, "/ws/chat", "GET"),
+        (Method::POST, "/api/seckill/result/SKABCDEFGHIJ234567", "GET, HEAD"),
+        (Method::POST, "/ws/chat", "GET, HEAD"),
     ] {
         let answer = ask(method.clone(), path).await;
         answer.assert_refusal(405, "METHOD_NOT_ALLOWED");

@@ -52,7 +52,10 @@ async fn a_request_that_can_be_read_in_two_ways_is_refused() {
             "the other order",
             format!("POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n{chunk}{smuggled}"),
         ),
-        ("two lengths", format!("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nContent-Length: {}\r\n\r\n{smuggled}", smuggled.len())),
+        (
+            "two lengths",
+            format!("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nContent-Length: {}\r\n\r\n{smuggled}", smuggled.len()),
+        ),
         ("two lengths in one", format!("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 0, {}\r\n\r\n{smuggled}", smuggled.len())),
         ("a signed length", format!("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: +5\r\n\r\nhello{smuggled}")),
         ("a negative length", format!("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n{smuggled}")),

@@ -11,14 +11,13 @@ use gateway_core::principal::Principal;
 use gateway_core::request::RequestHead;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::clock;
 use crate::health;
 use crate::node::Node;
 use crate::routes::outcome::Failure;
-use crate::socket::assignment;
+use crate::socket::{assignment, presence};
 
 /// Sessions told in `hello`; a user has a handful, a busy agent some hundreds.
-const SESSIONS_MAX: u32 = 1_000;
+pub(super) const SESSIONS_MAX: u32 = 1_000;
 
 /// Everything a socket starts from.
 pub(crate) struct Opening {
@@ -40,16 +39,22 @@ impl Opening {
         let party = Party { side, id: principal.id.clone(), shop };
         let conn_id = ConnId::parse(&format!("{:032x}", rand::random::<u128>())).map_err(|_| Failure::Internal)?;
         let subscription = node.ports.bus.subscribe(&party.subject()).await?;
+        let mut came = false;
         if let Some(shop) = shop {
             node.ports.chats.upsert_agent(shop, &party.id).await?;
             // Who is online is a hint: without it the agent still serves the sessions it has.
-            let until = clock::now().plus(node.config.chat.presence_ttl);
-            match node.ports.presence.beat(&party, conn_id.as_str(), until).await {
-                Ok(()) => assignment::serve_waiting(node, shop).await,
+            match presence::arrive(node, &party, conn_id.as_str()).await {
+                Ok(first) => {
+                    came = first;
+                    assignment::serve_waiting(node, shop).await;
+                }
                 Err(error) => tracing::debug!(error = health::chain(&error), "cannot tell that an agent is online"),
             }
         }
         let sessions = node.ports.chats.sessions(&party, SESSIONS_MAX).await?;
+        if came {
+            presence::tell(node, &party, &sessions, true).await;
+        }
         Ok(Self { start: Start { party, principal, conn_id, sessions, resume }, subscription, permit })
     }
 }

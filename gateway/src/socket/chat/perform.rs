@@ -14,7 +14,8 @@ use gateway_core::principal::Principal;
 use crate::clock;
 use crate::health;
 use crate::node::Node;
-use crate::socket::{assignment, message};
+use crate::socket::chat::opening::SESSIONS_MAX;
+use crate::socket::{assignment, message, presence};
 
 /// A request under way.
 pub(super) type Ask = Pin<Box<dyn Future<Output = Done> + Send>>;
@@ -57,7 +58,7 @@ impl Performer {
 
     /// The connection has ended.
     pub(super) async fn leave(&self) {
-        let _ = self.answer(self.node.ports.presence.leave(&self.party, self.conn_id.as_str()).await);
+        let _ = self.answer(presence::leave(&self.node, &self.party, self.conn_id.as_str(), SESSIONS_MAX).await);
     }
 
     pub(super) fn open_session(&self, shop: Option<ShopId>, subject: String) -> Ask {

@@ -27,7 +27,7 @@ const OPENS_MAX: usize = 8;
 pub(super) enum Deferred {
     Draft(Draft),
     Ack { seq: u64, req_id: Option<ReqId> },
-    Typing,
+    Typing { req_id: Option<ReqId> },
     History { before: Option<u64>, limit: u32, req_id: Option<ReqId> },
     Position { position: ResumePosition, req_id: Option<ReqId> },
     Stored { message: MessageRecord, dup: bool, origin: String },
@@ -68,7 +68,7 @@ impl Connection {
             ClientBody::History { session, before, limit } => {
                 self.serve_or_defer(session, Deferred::History { before, limit, req_id }, now);
             }
-            ClientBody::Typing { session } => self.serve_or_defer(session, Deferred::Typing, now),
+            ClientBody::Typing { session } => self.serve_or_defer(session, Deferred::Typing { req_id }, now),
             ClientBody::Open { subject, shop } => {
                 if self.role != Role::User {
                     self.error(req_id, None, ErrorCode::Forbidden, now);
@@ -142,7 +142,7 @@ impl Connection {
                 self.send(draft, shop, now);
             }
             Deferred::Ack { seq, req_id } => self.mark_read(id, seq, req_id, now),
-            Deferred::Typing => {
+            Deferred::Typing { .. } => {
                 let other = match self.party.side {
                     Side::User => Side::Agent,
                     Side::Agent => Side::User,
@@ -215,7 +215,7 @@ impl Connection {
                 Deferred::Stored { .. }
                 | Deferred::Draft(_)
                 | Deferred::Ack { .. }
-                | Deferred::Typing
+                | Deferred::Typing { .. }
                 | Deferred::History { .. }
                 | Deferred::Position { .. } => None,
             })
@@ -238,10 +238,10 @@ impl Connection {
                 let code = if code == ErrorCode::Internal { ErrorCode::NotDurable } else { code };
                 self.refuse_send(&draft, code, now);
             }
-            Deferred::Ack { req_id, .. } | Deferred::History { req_id, .. } | Deferred::Position { req_id, .. } => {
-                self.error(req_id, Some(session), code, now);
-            }
-            Deferred::Typing => self.error(None, Some(session), code, now),
+            Deferred::Ack { req_id, .. }
+            | Deferred::Typing { req_id }
+            | Deferred::History { req_id, .. }
+            | Deferred::Position { req_id, .. } => self.error(req_id, Some(session), code, now),
             Deferred::Stored { .. } => {}
         }
     }
