@@ -56,7 +56,8 @@ pub(crate) async fn result(node: &Node, user: &PrincipalId, text: &str) -> Resul
     if let Ok(Some(result)) = &cached {
         return final_result(user, &order_no, result);
     }
-    if let Some(order) = node.ports.sales.order(&order_no).await? {
+    let written = node.ports.sales.order(&order_no).await;
+    if let Ok(Some(order)) = &written {
         if order.user != *user {
             return Err(Failure::NotFound);
         }
@@ -72,11 +73,12 @@ pub(crate) async fn result(node: &Node, user: &PrincipalId, text: &str) -> Resul
         return Err(Failure::NotFound);
     };
     let reserved = node.ports.admission.reservation(lot, user).await?;
-    Ok(if reserved.is_some_and(|reservation| reservation.order_no == order_no) {
-        outcome(&order_no, "pending", "排队中")
-    } else {
-        outcome(&order_no, "fail", "未抢到，请重试")
-    })
+    if reserved.is_some_and(|reservation| reservation.order_no == order_no) {
+        // Also while the ledger is away: that is what the order waits for.
+        return Ok(outcome(&order_no, "pending", "排队中"));
+    }
+    written?;
+    Ok(outcome(&order_no, "fail", "未抢到，请重试"))
 }
 
 async fn owned_lot(node: &Node, user: &PrincipalId, number: &OrderNo) -> Result<Option<Lot>, Failure> {
