@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::dev::Dev;
 use crate::edge::{Answer, Edge};
-use crate::sale::{self, Lot, Window};
+use crate::sale::{self, Lot, Terms};
 use crate::{settings, tokens};
 
 async fn dev() -> Dev {
@@ -15,7 +15,7 @@ async fn dev() -> Dev {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_purchase_is_taken_by_its_spelling() {
     let dev = dev().await;
-    let lot = sale::open(&dev.admin, 3001, 5).await.unwrap();
+    let lot = sale::open(&dev.admin, 3001, Terms::open(5)).await.unwrap();
     let edge = Edge::new().unwrap();
     let send = async |user: &str, body: String| {
         let request = edge.http.post(format!("http://{}/api/seckill/buy", dev.edge)).bearer_auth(tokens::user(user));
@@ -66,12 +66,8 @@ async fn a_purchase_is_taken_by_its_spelling() {
 async fn a_sale_sells_inside_its_window_only() {
     let dev = dev().await;
     let edge = Edge::new().unwrap();
-    for (sku, window, code) in [
-        (3002, Window { starts_in_s: 600, ends_in_s: 1_200 }, "NOT_STARTED"),
-        (3003, Window { starts_in_s: -600, ends_in_s: -300 }, "ENDED"),
-    ] {
-        let lot = sale::publish(&dev.admin, sku, 5, window).await.unwrap();
-        dev.admin.post(&format!("/admin/activities/{}/preheat", lot.activity), &json!({})).await.unwrap();
+    for (sku, starts_in_s, ends_in_s, code) in [(3002, 600, 1_200, "NOT_STARTED"), (3003, -600, -300, "ENDED")] {
+        let lot = sale::open(&dev.admin, sku, Terms { starts_in_s, ends_in_s, ..Terms::open(5) }).await.unwrap();
         edge.buy(dev.edge, &tokens::user(&format!("window-{sku}")), lot, "k").await.unwrap().assert_refusal(409, code);
     }
 }
@@ -79,7 +75,7 @@ async fn a_sale_sells_inside_its_window_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_asks_too_often_is_told_when_to_come_back() {
     let dev = dev().await;
-    let lot = sale::open(&dev.admin, 3004, 1).await.unwrap();
+    let lot = sale::open(&dev.admin, 3004, Terms::open(1)).await.unwrap();
     let edge = Edge::new().unwrap();
     let (winner, loser) = (tokens::user("quick"), tokens::user("slow"));
     assert_eq!(edge.buy(dev.edge, &winner, lot, "a").await.unwrap().status, 202);

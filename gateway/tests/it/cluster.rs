@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use gateway_testkit::services::Services;
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
@@ -16,7 +16,7 @@ use crate::admin::Admin;
 use crate::edge::Edge;
 use crate::ledger::Ledger;
 use crate::process::{Process, excerpt, run};
-use crate::sale::Lot;
+use crate::sale::{Lot, Terms};
 use crate::wait::{RECOVERED, until};
 use crate::{sale, settings, tokens};
 
@@ -102,15 +102,14 @@ impl Cluster {
         Admin::new(self.nodes[index].addresses().admin)
     }
 
-    /// Puts `stock` units on sale and waits until every node sells them: a node that was asked too early calls a lot unknown
-    /// for a moment.
-    pub(crate) async fn open_sale(&self, sku: u64, stock: u32) -> anyhow::Result<Lot> {
-        let lot = sale::open(&self.admin(0), sku, stock).await?;
+    /// Opens a sale and waits until every node sells: a node that was asked too early calls a lot unknown for a moment.
+    pub(crate) async fn open_sale(&self, sku: u64, terms: Terms) -> anyhow::Result<Lot> {
+        let lot = sale::open(&self.admin(0), sku, terms).await?;
         let edge = Edge::new()?;
         for node in 0..self.nodes.len() {
             until(format!("node {node} knows the sale"), RECOVERED, async || {
                 let asker = tokens::user(&format!("asker-{:x}", rand::random::<u64>()));
-                let answer = edge.buy_units(self.edge(node), &asker, lot, "more than anybody may have", 9_999).await?;
+                let answer = edge.buy_units(self.edge(node), &asker, lot, "more-than-anybody-may-have", 9_999).await?;
                 Ok((answer.code() == "LIMIT_EXCEEDED").then_some(()))
             })
             .await?;
@@ -142,6 +141,26 @@ impl Cluster {
             Part::Redis => self.services.redis.kill(),
             Part::Nats => self.services.nats.kill(),
             Part::MariaDb => self.services.mariadb.kill(),
+        }
+    }
+
+    /// Stops a service while its sockets stay open: SIGSTOP.
+    pub(crate) fn freeze(&self, part: Part) -> anyhow::Result<()> {
+        match part {
+            Part::Redis => self.services.redis.freeze(),
+            Part::Nats => self.services.nats.freeze(),
+            Part::MariaDb => self.services.mariadb.freeze(),
+            Part::Worker(_) | Part::Node(_) => bail!("only services are frozen"),
+        }
+    }
+
+    /// Lets a frozen service run on: SIGCONT.
+    pub(crate) fn thaw(&self, part: Part) -> anyhow::Result<()> {
+        match part {
+            Part::Redis => self.services.redis.thaw(),
+            Part::Nats => self.services.nats.thaw(),
+            Part::MariaDb => self.services.mariadb.thaw(),
+            Part::Worker(_) | Part::Node(_) => bail!("only services are frozen"),
         }
     }
 

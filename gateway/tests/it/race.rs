@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use crate::chat_socket::{ChatSocket, Heard};
 use crate::cluster::Cluster;
 use crate::edge::{Answer, Edge};
+use crate::sale::Terms;
 use crate::tokens;
 use crate::wait::{RECOVERED, SOON, until};
 
@@ -38,7 +39,7 @@ struct Buyer {
 #[tokio::test(flavor = "multi_thread")]
 async fn sells_each_unit_once_and_tells_every_buyer() {
     let cluster = Cluster::start(2, 2, "").await.unwrap();
-    let lot = cluster.open_sale(1001, UNITS).await.unwrap();
+    let lot = cluster.open_sale(1001, Terms::open(UNITS)).await.unwrap();
     let edge = Edge::new().unwrap();
     let buyers: Vec<Buyer> = (0..BUYERS).map(buyer).collect();
     let buy = async |buyer: &Buyer, node: usize, key: String| edge.buy(cluster.edge(node), &buyer.token, lot, &key).await;

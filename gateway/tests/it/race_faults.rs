@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::cluster::{Cluster, Part};
 use crate::edge::{Answer, Edge};
-use crate::sale::Lot;
+use crate::sale::{Lot, Terms};
 use crate::tokens;
 use crate::wait::{RECOVERED, until};
 
@@ -29,7 +29,7 @@ const FAULTS: [Part; 5] = [Part::Worker(0), Part::Node(0), Part::Redis, Part::Na
 #[tokio::test(flavor = "multi_thread")]
 async fn stays_exact_while_every_part_is_killed_in_turn() {
     let cluster = Cluster::start(2, 2, "").await.unwrap();
-    let lot = cluster.open_sale(2001, UNITS).await.unwrap();
+    let lot = cluster.open_sale(2001, Terms::open(UNITS)).await.unwrap();
     let shop = Shop { edge: Edge::new().unwrap(), cluster: &cluster, lot };
 
     let mut answers = BTreeMap::new();

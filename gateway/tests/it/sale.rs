@@ -18,35 +18,40 @@ pub(crate) struct Lot {
     pub(crate) sku: u64,
 }
 
-/// When a sale is open, relative to now.
+/// What a sale is like.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Window {
+pub(crate) struct Terms {
+    /// Units on sale.
+    pub(crate) stock: u32,
+    /// Units one user may have.
+    pub(crate) per_user: u32,
     /// Seconds from now to its start.
     pub(crate) starts_in_s: i64,
     /// Seconds from now to its end.
     pub(crate) ends_in_s: i64,
 }
 
-/// Open now and for longer than any test.
-pub(crate) const OPEN: Window = Window { starts_in_s: -5, ends_in_s: 3_600 };
-
-/// Puts `stock` units on sale and pre-heats them. Each `sku` is for one test.
-pub(crate) async fn open(admin: &Admin, sku: u64, stock: u32) -> anyhow::Result<Lot> {
-    let lot = publish(admin, sku, stock, OPEN).await?;
-    admin.post(&format!("/admin/activities/{}/preheat", lot.activity), &json!({})).await?;
-    Ok(lot)
+impl Terms {
+    /// One unit for each user, open now and for longer than any test.
+    pub(crate) fn open(stock: u32) -> Self {
+        Self { stock, per_user: 1, starts_in_s: -5, ends_in_s: 3_600 }
+    }
 }
 
-/// Publishes a sale without pre-heating it.
-pub(crate) async fn publish(admin: &Admin, sku: u64, stock: u32, window: Window) -> anyhow::Result<Lot> {
-    admin.post("/admin/skus", &json!({ "skuId": sku.to_string(), "name": "手冲咖啡壶", "priceCents": 29_900, "stock": WAREHOUSE })).await?;
+/// Publishes and pre-heats a sale. Each `sku` is for one test.
+pub(crate) async fn open(admin: &Admin, sku: u64, terms: Terms) -> anyhow::Result<Lot> {
+    let body = json!({ "skuId": sku.to_string(), "name": "手冲咖啡壶", "priceCents": 29_900, "stock": WAREHOUSE });
+    admin.post("/admin/skus", &body).await?;
+    let Terms { stock, per_user, starts_in_s, ends_in_s } = terms;
     let wanted = json!({
         "title": "今晚八点", "payTtlSeconds": 1_800,
-        "startAt": (now_s() + window.starts_in_s) * 1_000, "endAt": (now_s() + window.ends_in_s) * 1_000,
-        "products": [{ "skuId": sku.to_string(), "priceCents": 9_900, "stock": stock, "perUser": 1 }],
+        "startAt": (now_s() + starts_in_s) * 1_000, "endAt": (now_s() + ends_in_s) * 1_000,
+        "products": [{ "skuId": sku.to_string(), "priceCents": 9_900, "stock": stock, "perUser": per_user }],
     });
     let created = admin.post("/admin/activities", &wanted).await?;
     let activity = created["activityId"].as_str().and_then(|id| id.parse().ok()).with_context(|| format!("no activityId in {created}"))?;
-    admin.post(&format!("/admin/activities/{activity}/publish"), &json!({})).await?;
+    for step in ["publish", "preheat"] {
+        admin.post(&format!("/admin/activities/{activity}/{step}"), &json!({})).await?;
+    }
     Ok(Lot { activity, sku })
 }

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::cluster::{Cluster, Part};
 use crate::edge::{Answer, Edge};
 use crate::process::run;
-use crate::sale::{self, Lot};
+use crate::sale::{self, Lot, Terms};
 use crate::wait::{RECOVERED, SOON, until};
 use crate::{settings, tokens};
 
@@ -148,7 +148,7 @@ async fn a_node_without_services_waits_for_them_and_says_so() {
         cluster.restart(part).await.unwrap();
     }
     cluster.ready(0).await.unwrap();
-    let lot = sale::open(&admin, 4001, 1).await.unwrap();
+    let lot = sale::open(&admin, 4001, Terms::open(1)).await.unwrap();
     let bought = until("it sells", RECOVERED, async || {
         let answer = edge.buy(cluster.edge(0), &tokens::user("late"), lot, "k").await?;
         Ok((answer.status == 202).then_some(answer))
