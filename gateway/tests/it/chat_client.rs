@@ -4,7 +4,6 @@
 //! and is asked for. Sending: what is not accepted is sent again with its old id, older messages first.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::chat_socket::{ChatSocket, Heard};
+use crate::conversation::Address;
 use crate::ledger::StoredMessage;
 use crate::wait::until;
 
@@ -36,7 +36,7 @@ pub(crate) struct Profile {
     /// Its token.
     pub(crate) token: String,
     /// Where to connect, asked before every attempt with the number of attempts so far.
-    pub(crate) address: Box<dyn Fn(usize) -> SocketAddr + Send + Sync>,
+    pub(crate) address: Address,
     /// The subject of the session that it opens; without one it waits for a session to be assigned.
     pub(crate) opens: Option<String>,
     /// Cuts its own connection after a random number of frames, drawn anew for each connection from this range.

@@ -13,6 +13,7 @@ use tokio::sync::OnceCell;
 use tokio::task::block_in_place;
 
 use crate::admin::Admin;
+use crate::conversation::Address;
 use crate::edge::Edge;
 use crate::ledger::Ledger;
 use crate::process::{Process, excerpt, run};
@@ -97,6 +98,12 @@ impl Cluster {
         self.nodes[index].addresses().edge
     }
 
+    /// For a client that likes node `index`, and takes the other of two when that one is away.
+    pub(crate) fn near(self: &Arc<Self>, index: usize) -> Address {
+        let cluster = self.clone();
+        Box::new(move |attempt| cluster.edge((index + attempt) % 2))
+    }
+
     /// The operators' side of node `index`.
     pub(crate) fn admin(&self, index: usize) -> Admin {
         Admin::new(self.nodes[index].addresses().admin)
@@ -141,6 +148,15 @@ impl Cluster {
             Part::Redis => self.services.redis.kill(),
             Part::Nats => self.services.nats.kill(),
             Part::MariaDb => self.services.mariadb.kill(),
+        }
+    }
+
+    /// Tells a process to stop, SIGTERM, and waits until it has ended well. It can be restarted.
+    pub(crate) async fn stop(&self, part: Part) -> anyhow::Result<()> {
+        match part {
+            Part::Worker(index) => self.workers[index].stop().await,
+            Part::Node(index) => self.nodes[index].stop().await,
+            Part::Redis | Part::Nats | Part::MariaDb => bail!("services are killed or frozen"),
         }
     }
 
@@ -253,6 +269,14 @@ impl Member {
 
     fn kill(&self) {
         self.state().process = None;
+    }
+
+    async fn stop(&self) -> anyhow::Result<()> {
+        let mut process = self.state().process.take().context("it does not run")?;
+        process.terminate()?;
+        let status = process.ended(RECOVERED).await?;
+        ensure!(status.success(), "{}-{} ended with {status}", self.kind, self.index);
+        Ok(())
     }
 
     /// Its last known addresses; while it is down nothing answers there.

@@ -1,13 +1,18 @@
 //! The whole system, as clients and operators meet it: real `sluice` processes, real Redis, NATS and MariaDB, loopback only.
 //!
-//! `cluster`, `dev` and `process` start and kill things; `edge`, `admin`, `chat_socket`, `chat_client`, `raw` and `ledger`
-//! speak to them; `upstream` is what a gateway passes requests on to. The other modules are tests, one subject each.
+//! `cluster`, `dev` and `process` start and kill things. `edge`, `admin`, `raw`, `chat_socket` and `ledger` speak to them;
+//! `buyer`, `chat_client` and `conversation` behave as good clients do. `upstream` is what a gateway passes requests on to.
+//! The other modules are tests, one subject each.
 //! Every wait is for a state that can be seen and ends at a deadline; every port is a free one.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed; the lint exempts test functions and not what they call")]
+
 mod admin;
+mod buyer;
 mod chat_client;
 mod chat_socket;
 mod cluster;
+mod conversation;
 mod dev;
 mod edge;
 mod http;

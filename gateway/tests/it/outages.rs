@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::chat_client::{ChatClient, Profile};
 use crate::chat_socket::ChatSocket;
 use crate::cluster::{Cluster, Part};
+use crate::conversation::Conversation;
 use crate::edge::{Answer, Edge};
 use crate::sale::{Lot, Terms};
 use crate::wait::{RECOVERED, until};
@@ -49,10 +49,7 @@ struct Shop {
     cluster: Cluster,
     edge: Edge,
     lot: Lot,
-    user: ChatClient,
-    agent: ChatClient,
-    /// Messages of the conversation so far.
-    said: usize,
+    talk: Conversation,
 }
 
 impl Shop {
@@ -60,15 +57,8 @@ impl Shop {
         let cluster = Cluster::start(1, 1, "").await?;
         let lot = cluster.open_sale(5001, Terms::open(100)).await?;
         let address = cluster.edge(0);
-        let client = |id: &str, token: String, opens: Option<&str>| {
-            let (id, opens, address) = (id.to_owned(), opens.map(str::to_owned), Box::new(move |_| address));
-            ChatClient::start(Profile { id, token, address, opens, cuts: None, seed: 0 })
-        };
-        let agent = client("desk", tokens::agent("desk", 1), None);
-        agent.greeted().await?;
-        let user = client("asker", tokens::user("asker"), Some("outage"));
-        assert_eq!(user.session().await?, agent.session().await?);
-        Ok(Self { cluster, edge: Edge::new()?, lot, user, agent, said: 0 })
+        let talk = Conversation::start(Box::new(move |_| address), Box::new(move |_| address), None, 0).await?;
+        Ok(Self { cluster, edge: Edge::new()?, lot, talk })
     }
 
     async fn buy(&self, id: &str) -> anyhow::Result<Answer> {
@@ -78,12 +68,10 @@ impl Shop {
         Ok(answer)
     }
 
-    /// The user says something, and both see it.
+    /// Both say something, and both see it.
     async fn say(&mut self) -> anyhow::Result<()> {
-        self.user.write(self.said, self.said + 1);
-        self.said += 1;
-        self.user.sent_all(RECOVERED).await?;
-        self.agent.shows(self.said, RECOVERED).await
+        self.talk.write(1);
+        self.talk.caught_up(RECOVERED).await
     }
 
     async fn assert_settled(&self, id: &str, order_no: &str) -> anyhow::Result<()> {
@@ -168,11 +156,11 @@ async fn without_the_bus_the_sale_goes_on() {
     let mut shop = Shop::open().await.unwrap();
     for away in [Away::Killed, Away::Frozen] {
         let mark = format!("{away:?}");
-        let session = shop.user.session().await.unwrap();
         let mut socket = ChatSocket::connect(shop.cluster.edge(0), &tokens::user("asker"), "").await.unwrap();
         socket.expect("hello").await.unwrap();
         away.take(&shop.cluster, Part::Nats).unwrap();
-        let message = json!({ "type": "text", "sessionId": session, "content": "lost?", "clientMsgId": format!("lost-{mark}") });
+        let message =
+            json!({ "type": "text", "sessionId": shop.talk.session(), "content": "lost?", "clientMsgId": format!("lost-{mark}") });
         let refused = socket.ask(message).await.unwrap();
         assert_eq!((&refused["code"], &refused["temporary"]), (&json!("NOT_DURABLE"), &json!(true)), "{refused}");
         drop(socket);
