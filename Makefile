@@ -9,8 +9,8 @@ help: ## Show this list
 run: ## Build everything and start `sluice dev`: edge on 127.0.0.1:8080, admin on 127.0.0.1:9090
 	@sh xtask/install.sh run
 	cargo xtask plugins
-	cargo build --release -p gateway
-	@exec target/release/sluice dev
+	cargo build --locked -p gateway
+	@exec target/debug/sluice dev
 
 test: ## Run every test on private copies of Redis, NATS, MariaDB and Chromium
 	@sh xtask/install.sh test

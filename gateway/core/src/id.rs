@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Longest `sub` claim the product accepts (CONTRACT section 3); it bounds keys, subjects and columns.
+/// Longest `sub` claim the product accepts; it bounds keys, subjects and columns.
 pub const PRINCIPAL_ID_BYTES_MAX: usize = 64;
 
 /// A client's chosen message id is stored in a 64-byte column.
@@ -12,7 +12,7 @@ pub const CLIENT_MSG_ID_BYTES_MAX: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a valid {kind}")]
 pub struct InvalidId {
-    /// The kind that was wanted, in the contract's words.
+    /// The kind that was wanted, in the words clients see.
     pub kind: &'static str,
 }
 

@@ -54,7 +54,7 @@ struct ProductBody {
     per_user: u16,
 }
 
-/// The contract's default for unpaid orders.
+/// Half an hour, unless an activity says otherwise.
 fn half_an_hour() -> u16 {
     1_800
 }

@@ -1,4 +1,4 @@
-//! What a route can come to, in the contract's words. Which status each has is decided in `edge/respond.rs`.
+//! What a route can come to, in the words clients see. Which status each has is decided in `edge/respond.rs`.
 
 use gateway_core::id::OrderNo;
 use gateway_core::policy::Refusal;
