@@ -9,7 +9,7 @@ help: ## Show this list
 run: ## Build everything and start `sluice dev`: edge on 127.0.0.1:8080, admin on 127.0.0.1:9090
 	@sh xtask/install.sh run
 	cargo xtask plugins
-	cargo build --locked -p gateway
+	cargo build --locked --workspace
 	@exec target/debug/sluice dev
 
 test: ## Run every test on private copies of Redis, NATS, MariaDB and Chromium
