@@ -130,6 +130,7 @@ fn verifier(config: &Config) -> anyhow::Result<Verifier> {
         TokenKey::Secret(secret) => Keys::Secret(secret.expose().as_bytes().to_vec()),
         TokenKey::PublicKeyFile(file) => Keys::PublicKeyPem(read(file)?),
         TokenKey::JwksFile(file) => Keys::Jwks(read(file)?),
+        TokenKey::JwksUrl(_) => anyhow::bail!("tokens.jwks_url is not served yet"),
     };
     let settings = VerifierSettings { issuer: tokens.issuer.clone(), audience: tokens.audience.clone(), leeway: tokens.leeway, keys };
     Verifier::new(settings).context("tokens")

@@ -11,6 +11,7 @@ mod node;
 mod policies;
 mod problem;
 mod proxying;
+mod recording;
 mod sale;
 mod secret;
 mod section;
@@ -28,13 +29,14 @@ use std::sync::Arc;
 pub use chat::Chat;
 pub use listener::{Admin, Edge, Tls};
 pub use node::{Log, LogFormat, LogLevel, Node};
-pub use policies::{FailPolicy, Mode, OnFault, Plugins, Policy};
+pub use policies::{FailPolicy, Mode, OnFault, Plugins, Policy, SocketRule};
 pub use problem::{Place, Problem, Problems};
 pub use proxying::{Health, Peer, Upstream};
+pub use recording::Recording;
 pub use sale::Sale;
 pub use secret::Secret;
 pub use stores::{Mysql, Nats, Redis};
-pub use tokens::{TokenKey, Tokens};
+pub use tokens::{JwksUrl, TokenKey, Tokens};
 pub use worker::Worker;
 
 use crate::route::Route;
@@ -74,6 +76,8 @@ pub struct Config {
     pub chat: Chat,
     /// `[worker]`.
     pub worker: Worker,
+    /// `[recording]`.
+    pub recording: Recording,
     /// `[log]`.
     pub log: Log,
 }
@@ -114,6 +118,7 @@ impl Config {
             sale: Sale::read(root.section("sale")),
             chat: Chat::read(root.section("chat")),
             worker: Worker::read(root.section("worker")),
+            recording: Recording::read(root.section("recording")),
             log: Log::read(root.section("log")),
         };
         config.check_listeners(&mut root);

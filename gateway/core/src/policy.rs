@@ -2,7 +2,16 @@
 //! chain, and turning a host failure into one, is decided in [`chain`].
 
 pub mod budget;
+pub mod bundle;
 pub mod chain;
+pub mod condition;
+mod difference;
+mod digest;
+pub mod regression;
+pub mod rollout;
+
+pub use difference::difference;
+pub use digest::Digest;
 
 use crate::id::{ActivityId, SessionId, ShopId, SkuId};
 use crate::principal::Principal;
@@ -20,6 +29,19 @@ pub enum Phase {
     Message,
     /// A response's head is about to leave.
     Response,
+}
+
+impl Phase {
+    /// The word used in manifests, metrics and decision records.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Attempt => "attempt",
+            Self::Message => "message",
+            Self::Response => "response",
+        }
+    }
 }
 
 /// What every phase sees besides its own subject.

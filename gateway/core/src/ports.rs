@@ -7,13 +7,15 @@ mod bus;
 mod ledger;
 mod policies;
 mod presence;
+mod registry;
 
 pub use admission::{Admission, Installed};
 pub use budgets::{Budgets, ChargeOutcome};
 pub use bus::{Bus, Delivery, Inbox, Subscription};
 pub use ledger::{ChatLedger, SaleLedger};
-pub use policies::{Answer, Policies, PolicySet, PolicyStatus};
+pub use policies::{Answer, Artefact, Canary, CandidateStatus, Comparison, Policies, PolicySet, PolicyStatus, Sample, Side, Versions};
 pub use presence::Presence;
+pub use registry::{BLOB_BYTES_MAX, Change, Changes, RECORD_BYTES_MAX, Record, Registry, Table, Written};
 
 /// Which service failed a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

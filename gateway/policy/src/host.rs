@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use gateway_core::ports::{Policies, PolicySet, PolicyStatus};
+use gateway_core::ports::{Policies, PolicySet, PolicyStatus, Versions};
 use notify::RecommendedWatcher;
 use tokio::sync::oneshot;
 
@@ -82,9 +82,9 @@ impl Policies for Host {
         self.shelf.status()
     }
 
-    async fn install(&self, policy: &str, component: Vec<u8>) -> Result<PolicyStatus, String> {
+    async fn apply(&self, plugin: &str, versions: Versions) -> Result<(), String> {
         let (reply, answer) = oneshot::channel();
-        let order = Order::Install { policy: policy.to_owned(), component, reply };
+        let order = Order::Apply { plugin: plugin.to_owned(), versions, reply };
         self.orders.try_send(order).map_err(|_| "too many installations are waiting; try again".to_owned())?;
         match tokio::time::timeout(INSTALL_PATIENCE, answer).await {
             Ok(Ok(installed)) => installed,

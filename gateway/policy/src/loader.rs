@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gateway_core::ports::PolicyStatus;
+use gateway_core::ports::Versions;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -35,8 +35,8 @@ const RECENT_MAX: usize = 8;
 pub(crate) enum Order {
     /// Something in the folder changed.
     Look,
-    /// Load these bytes for this policy.
-    Install { policy: String, component: Vec<u8>, reply: oneshot::Sender<Result<PolicyStatus, String>> },
+    /// Make these the versions of this plugin.
+    Apply { plugin: String, versions: Versions, reply: oneshot::Sender<Result<(), String>> },
 }
 
 /// Tells the loader that the folder has changed, without waiting.
@@ -100,9 +100,9 @@ impl Loader {
             match order {
                 Ok(order) => {
                     restless_since.get_or_insert_with(Instant::now);
-                    if let Order::Install { policy, component, reply } = order {
+                    if let Order::Apply { plugin, versions, reply } = order {
                         // Nobody may be waiting any more; the generation is live all the same.
-                        let _ = reply.send(self.install(&policy, &component));
+                        let _ = reply.send(self.apply(&plugin, &versions));
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {
@@ -114,12 +114,15 @@ impl Loader {
         }
     }
 
-    fn install(&mut self, policy: &str, component: &[u8]) -> Result<PolicyStatus, String> {
+    fn apply(&mut self, plugin: &str, versions: &Versions) -> Result<(), String> {
         let shelf = Arc::clone(&self.shelf);
-        let entry = shelf.entry(policy).ok_or_else(|| format!("no policy is named {policy:?}"))?;
-        let loaded = self.compile(component).and_then(|compiled| self.load(entry, &compiled));
-        self.report(entry, &loaded);
-        loaded.map(|()| shelf.status_of(entry))
+        let Some(live) = &versions.live else { return Ok(()) };
+        for entry in shelf.entries.iter().filter(|entry| entry.settings.plugin == plugin) {
+            let loaded = self.compile(&live.component).and_then(|compiled| self.load(entry, &compiled));
+            self.report(entry, &loaded);
+            loaded?;
+        }
+        Ok(())
     }
 
     /// Loads every file that differs from the last one seen under its name.

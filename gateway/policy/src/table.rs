@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use gateway_core::policy::{Call, Fault, Phase};
-use gateway_core::ports::{Answer, PolicySet, PolicyStatus};
+use gateway_core::policy::regression::Counts;
+use gateway_core::ports::{Answer, Canary, PolicySet, PolicyStatus, Side};
 use tokio::time::Instant;
 
 use crate::generation::Generation;
@@ -19,11 +20,15 @@ pub(crate) struct Table(HashMap<String, Arc<Generation>>);
 
 #[async_trait]
 impl PolicySet for Table {
-    fn takes_part(&self, policy: &str, phase: Phase) -> bool {
+    fn takes_part(&self, policy: &str, _side: Side, phase: Phase) -> bool {
         self.0.get(policy).is_none_or(|generation| generation.takes_part(phase))
     }
 
-    async fn call(&self, policy: &str, call: Call<'_>) -> Answer {
+    fn canary(&self, _policy: &str) -> Option<Canary<'_>> {
+        None
+    }
+
+    async fn call(&self, policy: &str, _side: Side, call: Call<'_>) -> Answer {
         let Some(generation) = self.0.get(policy) else {
             return Answer { version: Arc::from(""), micros: 0, outcome: Err(Fault::Missing) };
         };
@@ -66,10 +71,6 @@ impl Shelf {
         self.live.load_full()
     }
 
-    pub(crate) fn entry(&self, policy: &str) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.settings.name == policy)
-    }
-
     pub(crate) fn status(&self) -> Vec<PolicyStatus> {
         self.entries.iter().map(|entry| self.status_of(entry)).collect()
     }
@@ -78,6 +79,10 @@ impl Shelf {
         let history = entry.history();
         PolicyStatus {
             name: entry.settings.name.clone(),
+            plugin: entry.settings.plugin.clone(),
+            counts: Counts::default(),
+            candidate: None,
+            standby: None,
             version: self.live.load().0.get(&entry.settings.name).map(|generation| generation.version.to_string()),
             error: history.error.clone(),
             generations_live: history.generations.iter().filter(|generation| generation.strong_count() > 0).count(),

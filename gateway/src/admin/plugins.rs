@@ -5,7 +5,8 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use gateway_core::ports::PolicyStatus;
+use gateway_core::policy::Digest;
+use gateway_core::ports::{Artefact, PolicyStatus, Versions};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -33,8 +34,12 @@ pub(super) async fn install(
     if !node.policies.status().iter().any(|policy| policy.name == name) {
         return Err(Refused::missing(format!("no policy is called {name:?} in the configuration")));
     }
-    match node.policies.install(&name, component.to_vec()).await {
-        Ok(status) => Ok((StatusCode::OK, axum::Json(describe(status)))),
+    let live = Some(Artefact { digest: Digest::of(&component), component });
+    match node.policies.apply(&name, Versions { live, ..Versions::default() }).await {
+        Ok(()) => {
+            let status = node.policies.status().into_iter().find(|policy| policy.name == name);
+            Ok((StatusCode::OK, axum::Json(status.map_or(Value::Null, describe))))
+        }
         // Parsers of wasm draw pictures; an operator gets one line.
         Err(reason) => {
             let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -11,10 +11,11 @@ pub(crate) const ADMIN_TOKEN: &str = "an-admin-token-of-the-tests";
 
 /// Which stand-in for a verdict a policy has when it cannot be asked.
 pub(crate) const CLOSED: &str =
-    r#"{ missing = "closed", trap = "closed", timeout = "closed", overload = "closed", bad_verdict = "closed" }"#;
+    r#"{ missing = "closed", trap = "closed", timeout = "closed", overload = "closed", bad_verdict = "closed", budgets = "closed" }"#;
 
 /// The other one.
-pub(crate) const OPEN: &str = r#"{ missing = "open", trap = "open", timeout = "open", overload = "open", bad_verdict = "open" }"#;
+pub(crate) const OPEN: &str =
+    r#"{ missing = "open", trap = "open", timeout = "open", overload = "open", bad_verdict = "open", budgets = "open" }"#;
 
 /// What every process of the tests needs. Heartbeats, leases and checks are short, so that a test that kills something does
 /// not wait for the patience that suits production.

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use super::section::Section;
 use super::syntax;
+use crate::id::ShopId;
+use crate::policy::condition::{Condition, HeaderTest};
+use crate::principal::Role;
 
 /// Where plugins come from and how many may run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,11 +18,20 @@ pub struct Plugins {
     pub dir: PathBuf,
     /// Most guest instances alive at once, over all policies.
     pub instances_max: u32,
+    /// The folder of the public keys whose bundles are accepted: `*.pub`, one key each.
+    pub keys_dir: PathBuf,
+    /// The folder for what this node keeps: the last good bundles and compiled code. Nobody else may read or write it.
+    pub cache_dir: PathBuf,
 }
 
 impl Plugins {
     pub(super) fn read(mut section: Section<'_>) -> Self {
-        Self { dir: section.text("dir", "target/plugins").into(), instances_max: section.number("instances_max", 200, 1..=10_000) }
+        Self {
+            dir: section.text("dir", "target/plugins").into(),
+            instances_max: section.number("instances_max", 200, 1..=10_000),
+            keys_dir: section.text("keys_dir", "config/keys").into(),
+            cache_dir: section.text("cache_dir", "target/plugin-cache").into(),
+        }
     }
 }
 
@@ -35,6 +47,12 @@ pub struct Policy {
     pub prefixes: Vec<String>,
     /// Requests with exactly this path.
     pub exact: Vec<String>,
+    /// When it applies on those paths.
+    pub condition: Condition,
+    /// Whether its verdicts have any effect.
+    pub enforce: bool,
+    /// Which generation judges the messages of an open socket.
+    pub sockets: SocketRule,
     /// Whether an instance serves more than one call.
     pub mode: Mode,
     /// Time one call may take.
@@ -58,6 +76,15 @@ pub enum Mode {
     Fresh,
 }
 
+/// Which generation of a policy judges the messages of an open socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SocketRule {
+    /// The one that is live when a message comes.
+    NextMessage,
+    /// The one that was live when the socket was opened.
+    Pin,
+}
+
 /// What happens when a policy gives no verdict, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailPolicy {
@@ -71,6 +98,8 @@ pub struct FailPolicy {
     pub overload: OnFault,
     /// The answer broke a rule of the host.
     pub bad_verdict: OnFault,
+    /// The budgets it charges cannot be reached.
+    pub budgets: OnFault,
 }
 
 /// What stands in for a verdict.
@@ -109,6 +138,10 @@ impl Policy {
         let timeout = section.millis("timeout_ms", 20, 1..=10_000);
         let memory_bytes_max = section.number("memory_mb", 16_usize, 1..=1_024) * 1_048_576;
         let retire_after_calls = section.number("retire_after_calls", 10_000, 1..=100_000_000);
+        let condition = condition(section.section("when"));
+        let enforce = section.flag("enforce", true);
+        let sockets =
+            section.choice("sockets", SocketRule::NextMessage, &[("next-message", SocketRule::NextMessage), ("pin", SocketRule::Pin)]);
         let fail = FailPolicy::read(section.section("fail"));
         let config_json = section.json("config");
         Some(Self {
@@ -116,6 +149,9 @@ impl Policy {
             plugin: plugin?,
             prefixes,
             exact,
+            condition,
+            enforce,
+            sockets,
             mode,
             timeout,
             memory_bytes_max,
@@ -126,12 +162,28 @@ impl Policy {
     }
 }
 
+fn condition(mut section: Section<'_>) -> Condition {
+    let shop = |text: &str| ShopId::parse(text).ok().filter(|shop| shop.0 > 0);
+    Condition {
+        methods: section.list("methods", "methods in upper case, e.g. \"POST\"", syntax::method),
+        headers: section.list(
+            "headers",
+            "header names in lower case, with or without a value: \"x-beta\", \"x-beta=1\"",
+            HeaderTest::parse,
+        ),
+        roles: section.list("roles", "\"user\", \"agent\" or \"admin\"", Role::parse),
+        scopes: section.list("scopes", "scopes without spaces", |text| (!text.is_empty() && !text.contains(' ')).then(|| text.to_owned())),
+        shops: section.list("shops", "shop ids as text, e.g. \"7\"", shop),
+        percent: section.optional_number("percent", 1..=100),
+    }
+}
+
 impl FailPolicy {
     fn read(mut section: Section<'_>) -> Option<Self> {
         let mut read = |key| section.required_choice(key, &[("open", OnFault::Open), ("closed", OnFault::Closed)]);
         let (missing, trap, timeout) = (read("missing"), read("trap"), read("timeout"));
-        let (overload, bad_verdict) = (read("overload"), read("bad_verdict"));
-        Some(Self { missing: missing?, trap: trap?, timeout: timeout?, overload: overload?, bad_verdict: bad_verdict? })
+        let (overload, bad_verdict, budgets) = (read("overload"), read("bad_verdict"), read("budgets"));
+        Some(Self { missing: missing?, trap: trap?, timeout: timeout?, overload: overload?, bad_verdict: bad_verdict?, budgets: budgets? })
     }
 }
 

@@ -172,12 +172,19 @@ impl<'r> Section<'r> {
     where
         T: Copy + PartialOrd + Display + TryFrom<i128>,
     {
+        self.optional_number(key, range).unwrap_or(default)
+    }
+
+    /// A whole number in `range` that may be left out.
+    pub(super) fn optional_number<T>(&mut self, key: &'static str, range: RangeInclusive<T>) -> Option<T>
+    where
+        T: Copy + PartialOrd + Display + TryFrom<i128>,
+    {
         let form = format!("a whole number from {} to {}", range.start(), range.end());
         self.read(key, &form, |node| {
             let number = node.into_integer()?;
             T::try_from(number).ok().filter(|number| range.contains(number)).ok_or_else(|| format!("{number} is out of range"))
         })
-        .unwrap_or(default)
     }
 
     /// A whole number of milliseconds in `range`.

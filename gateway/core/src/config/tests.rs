@@ -58,21 +58,22 @@ fn the_sample_file_knows_every_key_and_only_those() {
     let missing: Vec<&String> = asked.iter().filter(|(_, shown)| !**shown).map(|(key, _)| key).collect();
     assert!(missing.is_empty(), "config/gateway.toml does not show {missing:?}");
 
-    // The examples are whole, except that only one of three token keys may be set.
+    // The examples are whole, except that only one of four token keys may be set.
     let found = lines(&report.finish(()).unwrap_err());
     assert_eq!(found.len(), 1, "{found:?}");
-    assert!(found[0].contains("tokens.public_key_file: is set together with `secret`; set exactly one of the three"), "{found:?}");
+    assert!(found[0].contains("tokens.public_key_file: is set together with `secret`; set exactly one of the four"), "{found:?}");
 
     // Optional parts show the defaults they have once they are there.
     let written = "[upstreams.shop]\npeers = [{ addr = \"a:1\" }]\nhealth = {}\n\
         [[policies]]\nname = \"jwt-auth\"\nprefixes = [\"/\"]\n\
-        fail = { missing = \"closed\", trap = \"closed\", timeout = \"closed\", overload = \"closed\", bad_verdict = \"closed\" }\n";
+        fail = { missing = \"closed\", trap = \"closed\", timeout = \"closed\", overload = \"closed\", bad_verdict = \"closed\", budgets = \"closed\" }\n";
     let plain = parse(written, &[]).unwrap();
     let mut upstream = config.upstreams[0].clone();
     upstream.peers = plain.upstreams[0].peers.clone();
     assert_eq!(upstream, plain.upstreams[0]);
     let mut policy = config.policies[0].clone();
     policy.prefixes = plain.policies[0].prefixes.clone();
+    policy.condition = plain.policies[0].condition.clone();
     assert_eq!(policy, plain.policies[0]);
 }
 
@@ -92,7 +93,7 @@ fn the_dev_file_is_whole_and_keeps_the_promised_chain() {
         ]
     );
     use OnFault::Closed;
-    let closed = FailPolicy { missing: Closed, trap: Closed, timeout: Closed, overload: Closed, bad_verdict: Closed };
+    let closed = FailPolicy { missing: Closed, trap: Closed, timeout: Closed, overload: Closed, bad_verdict: Closed, budgets: Closed };
     assert_eq!(config.policies[0].fail, closed, "without an identity nobody gets in");
     assert_eq!(config.policies[0].config_json, "{}", "nothing is exempt");
 }
@@ -120,7 +121,7 @@ fn reads_upstreams_routes_and_policies() {
         exact = ["/cart"]
         mode = "fresh"
         memory_mb = 2
-        fail = { missing = "open", trap = "open", timeout = "open", overload = "open", bad_verdict = "closed" }
+        fail = { missing = "open", trap = "open", timeout = "open", overload = "open", bad_verdict = "closed", budgets = "closed" }
         config = { budgets = [{ name = "b", limit = 1, ratio = 0.5, since = 2026-06-01, on = true }] }
 
         [lists]
@@ -179,7 +180,7 @@ fail = { trap = "ajar" }
         "f.toml:11: admin.listen: \"localhost:9090\" does not fit; write IP:PORT, e.g. \"127.0.0.1:8080\" (port 0 picks a free one)",
         "f.toml:12: redis.url: does not fit (value not shown); write a URL like \"redis://127.0.0.1:6379\"",
         "f.toml:13: chat.presence_ttl_ms: is shorter than two heartbeats; make it at least 2 × `heartbeat_ms`, so that one may be late",
-        "f.toml:14: colour: unknown key; known here: admin, chat, edge, lists, log, mysql, nats, node, plugins, policies, redis, routes, sale, \
+        "f.toml:14: colour: unknown key; known here: admin, chat, edge, lists, log, mysql, nats, node, plugins, policies, recording, redis, routes, sale, \
          tokens, upstreams, worker",
         "f.toml:15: log.level: \"loud\" does not fit; write \"error\" or \"warn\" or \"info\" or \"debug\" or \"trace\"",
         "f.toml:16: upstreams.shop.sni: is missing while `tls` is true; write the name in the servers' certificate",
@@ -191,6 +192,7 @@ fail = { trap = "ajar" }
         "f.toml:26: policies[0].prefixes: names no path, and neither does `exact`; say where the policy applies; \"/\" is everywhere",
         "f.toml:27: policies[0].name: \"Jwt\" does not fit; write 1 to 40 of a-z, 0-9 and -",
         "f.toml:28: policies[0].fail.bad_verdict: is missing and has no default; write \"open\" or \"closed\"",
+        "f.toml:28: policies[0].fail.budgets: is missing and has no default; write \"open\" or \"closed\"",
         "f.toml:28: policies[0].fail.missing: is missing and has no default; write \"open\" or \"closed\"",
         "f.toml:28: policies[0].fail.overload: is missing and has no default; write \"open\" or \"closed\"",
         "f.toml:28: policies[0].fail.timeout: is missing and has no default; write \"open\" or \"closed\"",
@@ -209,7 +211,7 @@ fn asks_for_the_three_secrets_and_says_how_to_set_them() {
              `openssl rand -hex 32`",
             "f.toml: sale.order_key: is missing and has no default; set it here or by SLUICE__SALE__ORDER_KEY, for example to the output of \
              `openssl rand -hex 32`",
-            "f.toml: tokens.secret: is missing, and so are `public_key_file` and `jwks_file`; set exactly one of the three",
+            "f.toml: tokens.secret: is missing, and so are `public_key_file`, `jwks_file` and `jwks_url`; set exactly one of the four",
         ]
     );
 }
@@ -235,17 +237,24 @@ fn takes_exactly_one_token_key() {
     let head = "admin.token = \"operators only\"\nsale.order_key = \"fedcba9876543210fedcba9876543210\"\n";
     let read = |tokens: &str| Config::parse("f.toml", &format!("{head}{tokens}"), &[]);
     assert_eq!(read("tokens.jwks_file = \"k.json\"").unwrap().tokens.key, TokenKey::JwksFile("k.json".into()));
+    let url = |url: &str| read(&format!("tokens.jwks_url = \"{url}\""));
+    for good in ["https://login.example/jwks", "http://127.0.0.1:8081/jwks", "http://[::1]/jwks", "http://localhost/jwks"] {
+        assert!(matches!(url(good).unwrap().tokens.key, TokenKey::JwksUrl(keys) if keys.url == good), "{good}");
+    }
+    for bad in ["http://login.example/jwks", "http://127.0.0.1.example/jwks", "ftp://a/b", "jwks.json"] {
+        assert!(url(bad).is_err(), "{bad}");
+    }
     let short = lines(&read("tokens.secret = \"short\"").unwrap_err());
     assert_eq!(short, ["f.toml:3: tokens.secret: has only 5 bytes; write a string of at least 32 bytes"]);
     let two = lines(&read("tokens.public_key_file = \"k.pem\"\ntokens.jwks_file = \"k.json\"").unwrap_err());
-    assert_eq!(two, ["f.toml:4: tokens.jwks_file: is set together with `public_key_file`; set exactly one of the three"]);
+    assert_eq!(two, ["f.toml:4: tokens.jwks_file: is set together with `public_key_file`; set exactly one of the four"]);
 }
 
 #[test]
 fn refuses_names_and_claims_that_are_taken() {
     let route = |name: &str, rest: &str| format!("[[routes]]\nname = \"{name}\"\nprefix = \"/a\"\nupstream = \"u\"\n{rest}\n");
     let policy = "[[policies]]\nname = \"p\"\nexact = [\"/\"]\n\
-        fail = { missing = \"open\", trap = \"open\", timeout = \"open\", overload = \"open\", bad_verdict = \"open\" }\n";
+        fail = { missing = \"open\", trap = \"open\", timeout = \"open\", overload = \"open\", bad_verdict = \"open\", budgets = \"open\" }\n";
     let upstream = "[upstreams.u]\npeers = [{ addr = \"a:1\" }]\n";
     let fine = [upstream, &route("a", "methods = [\"GET\"]"), &route("b", "methods = [\"PUT\"]"), &route("c", "host = \"h\"")].concat();
     assert_eq!(parse(&fine, &[]).unwrap().routes.len(), 3);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::secret::Secret;
 use super::section::Section;
+use super::syntax;
 
 /// HMAC-SHA-256 gains nothing from a longer key and loses strength with a shorter one (RFC 7518, 3.2).
 const SECRET_BYTES_MIN: usize = 32;
@@ -31,6 +32,21 @@ pub enum TokenKey {
     PublicKeyFile(PathBuf),
     /// A file with a JSON Web Key Set.
     JwksFile(PathBuf),
+    /// A JSON Web Key Set behind a URL.
+    JwksUrl(JwksUrl),
+}
+
+/// A key set that is fetched, and how often.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JwksUrl {
+    /// `https://`, or `http://` to loopback for tests and sidecars.
+    pub url: String,
+    /// How often it is fetched.
+    pub refresh: Duration,
+    /// Shortest time between two fetches that unknown keys bring about.
+    pub cooldown: Duration,
+    /// How long a key set is believed when it cannot be fetched again.
+    pub stale: Duration,
 }
 
 impl Tokens {
@@ -46,21 +62,38 @@ impl Tokens {
 
 impl TokenKey {
     fn read(section: &mut Section<'_>) -> Self {
-        const KEYS: [&str; 3] = ["secret", "public_key_file", "jwks_file"];
+        const KEYS: [&str; 4] = ["secret", "public_key_file", "jwks_file", "jwks_url"];
+        const URL: &str = "https://HOST/PATH, or http:// to a loopback address";
         let given: Vec<&str> = KEYS.into_iter().filter(|key| section.has(key)).collect();
+        let refresh = section.millis("jwks_refresh_ms", 300_000, 1_000..=86_400_000);
+        let cooldown = section.millis("jwks_cooldown_ms", 10_000, 100..=3_600_000);
+        let stale = section.millis("jwks_stale_ms", 86_400_000, 1_000..=604_800_000);
         let keys = [
             section.optional_secret("secret", SECRET_BYTES_MIN).map(Self::Secret),
             section.optional_text("public_key_file").map(|file| Self::PublicKeyFile(file.into())),
             section.optional_text("jwks_file").map(|file| Self::JwksFile(file.into())),
+            section.given("jwks_url", URL, jwks_url).map(|url| Self::JwksUrl(JwksUrl { url, refresh, cooldown, stale })),
         ];
         match given.as_slice() {
-            [] => section.blame("secret", "is missing, and so are `public_key_file` and `jwks_file`", "set exactly one of the three"),
+            [] => section.blame(
+                "secret",
+                "is missing, and so are `public_key_file`, `jwks_file` and `jwks_url`",
+                "set exactly one of the four",
+            ),
             [_] => {}
             [_, second, ..] => {
-                let second = if *second == "jwks_file" { "jwks_file" } else { "public_key_file" };
-                section.blame(second, format!("is set together with `{}`", given[0]), "set exactly one of the three");
+                let second = KEYS.into_iter().find(|key| key == second).unwrap_or("secret");
+                section.blame(second, format!("is set together with `{}`", given[0]), "set exactly one of the four");
             }
         }
         keys.into_iter().flatten().next().unwrap_or_else(|| Self::Secret(Secret::default()))
     }
+}
+
+/// A key set decides who everybody is, so it does not travel in the open.
+fn jwks_url(text: &str) -> Option<String> {
+    let loopback = ["http://127.0.0.1", "http://[::1]", "http://localhost"]
+        .iter()
+        .any(|prefix| text.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '/'])));
+    (syntax::is_url(text, &["https"]) || (loopback && syntax::is_url(text, &["http"]))).then(|| text.to_owned())
 }

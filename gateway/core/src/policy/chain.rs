@@ -8,9 +8,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::config;
-use crate::config::{FailPolicy, OnFault};
+use crate::config::{FailPolicy, OnFault, SocketRule};
+use crate::policy::condition::{Asker, Condition};
 use crate::policy::{Attempt, Call, Charge, Effects, Facts, Fault, Message, Phase, Refusal, ResponseHead, Verdict};
-use crate::ports::{Answer, PolicySet};
+use crate::ports::{Answer, PolicySet, Side};
 use crate::request::RequestHead;
 
 /// Charges of a whole chain: what [`crate::ports::Budgets`] takes in one call.
@@ -31,6 +32,12 @@ pub struct Binding {
     pub prefixes: Vec<String>,
     /// Covers exactly these paths.
     pub exact: Vec<String>,
+    /// When it applies on those paths.
+    pub condition: Condition,
+    /// Whether it has any effect. A policy that does not enforce is asked and counted; see [`DecisionOutcome::WouldRefuse`].
+    pub enforce: bool,
+    /// Which generation judges the messages of a socket.
+    pub sockets: SocketRule,
     /// What stands in for a verdict that did not come.
     pub fail: FailPolicy,
 }
@@ -45,8 +52,16 @@ impl Binding {
 
 impl From<&config::Policy> for Binding {
     fn from(policy: &config::Policy) -> Self {
-        let config::Policy { name, prefixes, exact, fail, .. } = policy;
-        Self { policy: Arc::clone(name), prefixes: prefixes.clone(), exact: exact.clone(), fail: *fail }
+        let config::Policy { name, prefixes, exact, condition, enforce, sockets, fail, .. } = policy;
+        Self {
+            policy: Arc::clone(name),
+            prefixes: prefixes.clone(),
+            exact: exact.clone(),
+            condition: condition.clone(),
+            enforce: *enforce,
+            sockets: *sockets,
+            fail: *fail,
+        }
     }
 }
 
@@ -80,6 +95,15 @@ impl Subject<'_> {
         }
     }
 
+    /// The head it belongs to; a message has none.
+    #[must_use]
+    pub fn head(&self) -> Option<&RequestHead> {
+        match self {
+            Self::Request(head) | Self::Attempt(head, _) | Self::Response(head, _) => Some(head),
+            Self::Message { .. } => None,
+        }
+    }
+
     /// The path that decides which bindings apply.
     #[must_use]
     pub fn path(&self) -> &str {
@@ -101,6 +125,11 @@ pub struct ChainState {
     pub headers: BTreeMap<String, Option<String>>,
     /// Budgets to charge once the whole chain has agreed.
     pub charges: Vec<Charge>,
+    /// What the request comes to when those budgets cannot be reached: closed when one binding among them says so.
+    pub unreachable: OnFault,
+    /// Budgets of policies that do not enforce, with the policy's name. Charged apart from the others; an exhausted one
+    /// changes nothing and is recorded by [`ChainState::would_refuse`].
+    pub dry_charges: Vec<(Arc<str>, Charge)>,
     /// Risk, 0 to 100: the sum over the chain, capped.
     pub score: u8,
     /// Phase message: the text to deliver instead. Later policies see it in place of what was sent.
@@ -109,6 +138,9 @@ pub struct ChainState {
     pub reply: Option<String>,
     /// What every asked policy said, in order.
     pub decisions: Vec<Decision>,
+    /// Which version judges this request, by policy, for policies of which a canary runs: decided once, so that a request
+    /// sees one version in all its phases.
+    sides: Vec<(Arc<str>, Side)>,
 }
 
 /// One line of a decision record.
@@ -133,6 +165,8 @@ pub enum DecisionOutcome {
     Proceed,
     /// It refused with this code.
     Refuse(String),
+    /// It, or one of its budgets, would have refused with this code, but its binding does not enforce.
+    WouldRefuse(String),
     /// It gave no verdict, and its binding is open for that reason.
     FailedOpen(Fault),
     /// It gave no verdict, and its binding is closed for that reason.
@@ -146,6 +180,7 @@ impl DecisionOutcome {
         match self {
             Self::Proceed => "proceed",
             Self::Refuse(_) => "refuse",
+            Self::WouldRefuse(_) => "would-refuse",
             Self::FailedOpen(fault) | Self::FailedClosed(fault) => fault.as_str(),
         }
     }
@@ -155,7 +190,25 @@ impl ChainState {
     /// The state before the first policy is asked.
     #[must_use]
     pub fn new(facts: Facts) -> Self {
-        Self { facts, headers: BTreeMap::new(), charges: Vec::new(), score: 0, replace: None, reply: None, decisions: Vec::new() }
+        Self {
+            facts,
+            headers: BTreeMap::new(),
+            charges: Vec::new(),
+            unreachable: OnFault::Open,
+            dry_charges: Vec::new(),
+            score: 0,
+            replace: None,
+            reply: None,
+            decisions: Vec::new(),
+            sides: Vec::new(),
+        }
+    }
+
+    /// Records that a budget of a policy that does not enforce is exhausted.
+    pub fn would_refuse(&mut self, policy: &str, code: &str) {
+        if let Some(decision) = self.decisions.iter_mut().rev().find(|decision| &*decision.policy == policy) {
+            decision.outcome = DecisionOutcome::WouldRefuse(code.to_owned());
+        }
     }
 
     /// Takes over what a proceeding policy asked for.
@@ -188,10 +241,20 @@ pub fn fold(state: &mut ChainState, binding: &Binding, phase: Phase, answer: Ans
         other => other,
     };
     let (outcome, flow) = match outcome {
-        Ok(Verdict::Proceed(effects)) => {
+        Ok(Verdict::Proceed(effects)) if binding.enforce => {
+            if !effects.charges.is_empty() && binding.fail.budgets == OnFault::Closed {
+                state.unreachable = OnFault::Closed;
+            }
             state.apply(effects);
             (DecisionOutcome::Proceed, ControlFlow::Continue(()))
         }
+        Ok(Verdict::Proceed(effects)) => {
+            let room = CHARGES_MAX.saturating_sub(state.dry_charges.len());
+            state.dry_charges.extend(effects.charges.into_iter().take(room).map(|charge| (Arc::clone(&binding.policy), charge)));
+            (DecisionOutcome::Proceed, ControlFlow::Continue(()))
+        }
+        Ok(Verdict::Refuse(refusal)) if !binding.enforce => (DecisionOutcome::WouldRefuse(refusal.code), ControlFlow::Continue(())),
+        Err(fault) if !binding.enforce => (DecisionOutcome::FailedOpen(fault), ControlFlow::Continue(())),
         Ok(Verdict::Refuse(refusal)) => (DecisionOutcome::Refuse(refusal.code.clone()), ControlFlow::Break(refusal)),
         Err(fault) => match on_fault(binding.fail, fault) {
             OnFault::Open => (DecisionOutcome::FailedOpen(fault), ControlFlow::Continue(())),
@@ -202,15 +265,20 @@ pub fn fold(state: &mut ChainState, binding: &Binding, phase: Phase, answer: Ans
     flow
 }
 
-/// Asks every policy of `bindings` that covers the subject and takes part in its phase, in order, until one refuses.
+/// Asks every policy of `bindings` that covers the subject, whose condition holds, and that takes part in the phase, in order,
+/// until one refuses.
 /// `Some` is the answer for the client; `None` means that all agreed, and `state` says on what.
 pub async fn run(set: &dyn PolicySet, bindings: &[Binding], subject: Subject<'_>, state: &mut ChainState) -> Option<Refusal> {
     let phase = subject.phase();
     for binding in bindings.iter().filter(|binding| binding.covers(subject.path())) {
-        if !set.takes_part(&binding.policy, phase) {
+        if !binding.condition.holds(&binding.policy, subject.head(), &state.facts) {
             continue;
         }
-        let answer = ask(set, binding, subject, state).await;
+        let side = side(set, binding, subject, state);
+        if !set.takes_part(&binding.policy, side, phase) {
+            continue;
+        }
+        let answer = ask(set, binding, side, subject, state).await;
         if let ControlFlow::Break(refusal) = fold(state, binding, phase, answer) {
             return Some(refusal);
         }
@@ -218,23 +286,36 @@ pub async fn run(set: &dyn PolicySet, bindings: &[Binding], subject: Subject<'_>
     None
 }
 
-async fn ask(set: &dyn PolicySet, binding: &Binding, subject: Subject<'_>, state: &ChainState) -> Answer {
+fn side(set: &dyn PolicySet, binding: &Binding, subject: Subject<'_>, state: &mut ChainState) -> Side {
+    let policy = &binding.policy;
+    let Some(canary) = set.canary(policy) else { return Side::Live };
+    if let Some((_, side)) = state.sides.iter().find(|(known, _)| known == policy) {
+        return *side;
+    }
+    let belongs = canary.cohort.has(canary.plugin, &Asker::of(&state.facts, subject.head()));
+    let side = if belongs { Side::Candidate } else { Side::Live };
+    state.sides.push((Arc::clone(policy), side));
+    side
+}
+
+async fn ask(set: &dyn PolicySet, binding: &Binding, side: Side, subject: Subject<'_>, state: &ChainState) -> Answer {
     let facts = &state.facts;
     let policy = &binding.policy;
     match subject {
-        Subject::Request(head) => set.call(policy, Call::Request(head, facts)).await,
-        Subject::Attempt(head, attempt) => set.call(policy, Call::Attempt(head, facts, attempt)).await,
-        Subject::Response(head, response) => set.call(policy, Call::Response(head, facts, response)).await,
+        Subject::Request(head) => set.call(policy, side, Call::Request(head, facts)).await,
+        Subject::Attempt(head, attempt) => set.call(policy, side, Call::Attempt(head, facts, attempt)).await,
+        Subject::Response(head, response) => set.call(policy, side, Call::Response(head, facts, response)).await,
         Subject::Message { message, .. } => match &state.replace {
-            None => set.call(policy, Call::Message(facts, message)).await,
+            None => set.call(policy, side, Call::Message(facts, message)).await,
             Some(text) => {
                 let replaced = Message { content: text.clone(), ..message.clone() };
-                set.call(policy, Call::Message(facts, &replaced)).await
+                set.call(policy, side, Call::Message(facts, &replaced)).await
             }
         },
     }
 }
 
+/// What `fault` comes to under `fail`.
 fn on_fault(fail: FailPolicy, fault: Fault) -> OnFault {
     match fault {
         Fault::Missing => fail.missing,

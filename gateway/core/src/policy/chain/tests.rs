@@ -11,17 +11,27 @@ use async_trait::async_trait;
 use super::*;
 use crate::id::{PrincipalId, SessionId, ShopId};
 use crate::policy::Scope;
+use crate::policy::rollout::Cohort;
+use crate::ports::Canary;
 use crate::principal::{Principal, Role};
 use crate::time::UnixMillis;
 
 const FAULTS: [Fault; 5] = [Fault::Missing, Fault::Trap, Fault::Timeout, Fault::Overload, Fault::BadVerdict];
 
 fn all(on_fault: OnFault) -> FailPolicy {
-    FailPolicy { missing: on_fault, trap: on_fault, timeout: on_fault, overload: on_fault, bad_verdict: on_fault }
+    FailPolicy { missing: on_fault, trap: on_fault, timeout: on_fault, overload: on_fault, bad_verdict: on_fault, budgets: on_fault }
 }
 
 fn binding(policy: &str, fail: FailPolicy) -> Binding {
-    Binding { policy: policy.into(), prefixes: vec!["/".to_owned()], exact: Vec::new(), fail }
+    Binding {
+        policy: policy.into(),
+        prefixes: vec!["/".to_owned()],
+        exact: Vec::new(),
+        condition: Condition::default(),
+        enforce: true,
+        sockets: SocketRule::NextMessage,
+        fail,
+    }
 }
 
 fn facts() -> Facts {
@@ -75,6 +85,7 @@ fn head(path: &str) -> RequestHead {
 /// What one policy was asked, and told.
 struct Asked {
     policy: String,
+    side: Side,
     who: Option<String>,
     tags: Vec<String>,
     text: String,
@@ -86,6 +97,7 @@ struct Script {
     answers: BTreeMap<&'static str, Result<Verdict, Fault>>,
     asked: Mutex<Vec<Asked>>,
     absent: Vec<&'static str>,
+    canary: Option<(&'static str, Cohort)>,
 }
 
 impl Script {
@@ -101,17 +113,21 @@ impl Script {
 
 #[async_trait]
 impl PolicySet for Script {
-    fn takes_part(&self, policy: &str, _phase: Phase) -> bool {
+    fn takes_part(&self, policy: &str, _side: Side, _phase: Phase) -> bool {
         !self.absent.contains(&policy)
     }
 
-    async fn call(&self, policy: &str, call: Call<'_>) -> Answer {
+    fn canary(&self, policy: &str) -> Option<Canary<'_>> {
+        self.canary.filter(|(name, _)| *name == policy).map(|(plugin, cohort)| Canary { plugin, cohort })
+    }
+
+    async fn call(&self, policy: &str, side: Side, call: Call<'_>) -> Answer {
         let (facts, text) = match call {
             Call::Request(_, facts) | Call::Attempt(_, facts, _) | Call::Response(_, facts, _) => (facts, String::new()),
             Call::Message(facts, message) => (facts, message.content.clone()),
         };
         let who = facts.principal.as_ref().map(|principal| principal.id.to_string());
-        self.asked.lock().unwrap().push(Asked { policy: policy.to_owned(), who, tags: facts.tags.clone(), text });
+        self.asked.lock().unwrap().push(Asked { policy: policy.to_owned(), side, who, tags: facts.tags.clone(), text });
         answer(self.answers.get(policy).cloned().unwrap_or(Err(Fault::Missing)))
     }
 }
@@ -283,4 +299,91 @@ fn later_policies_see_a_message_as_it_will_be_delivered() {
     assert_eq!(at_once(run(&script, &bindings, subject, &mut state)), None);
     let texts: Vec<_> = script.asked.lock().unwrap().iter().map(|asked| asked.text.clone()).collect();
     assert_eq!(texts, ["bad word", "***"]);
+}
+
+#[test]
+fn a_policy_that_does_not_enforce_changes_nothing_and_is_counted() {
+    for outcome in [
+        Ok(Verdict::Refuse(refusal("NO"))),
+        Err(Fault::Trap),
+        proceed(|e| {
+            e.tags.push("t".into());
+            e.set_headers.push(("a".into(), "b".into()));
+            e.charges.push(charge("k"));
+        }),
+    ] {
+        let script = Script::default().with("dry", outcome.clone());
+        let bindings = [Binding { enforce: false, ..binding("dry", all(OnFault::Closed)) }];
+        let mut state = ChainState::new(facts());
+        assert_eq!(at_once(run(&script, &bindings, Subject::Request(&head("/")), &mut state)), None);
+        assert!(state.facts.tags.is_empty() && state.headers.is_empty() && state.charges.is_empty());
+        assert_eq!(state.dry_charges.len(), usize::from(matches!(outcome, Ok(Verdict::Proceed(_)))));
+        let wanted = match outcome {
+            Ok(Verdict::Refuse(refusal)) => DecisionOutcome::WouldRefuse(refusal.code),
+            Err(fault) => DecisionOutcome::FailedOpen(fault),
+            Ok(Verdict::Proceed(_)) => DecisionOutcome::Proceed,
+        };
+        assert_eq!(state.decisions[0].outcome, wanted);
+    }
+}
+
+#[test]
+fn an_exhausted_dry_budget_is_recorded_at_its_policy() {
+    let script = Script::default().with("dry", proceed(|e| e.charges.push(charge("k")))).with("other", proceed(|_| ()));
+    let bindings = [Binding { enforce: false, ..binding("dry", all(OnFault::Open)) }, binding("other", all(OnFault::Open))];
+    let mut state = ChainState::new(facts());
+    at_once(run(&script, &bindings, Subject::Request(&head("/")), &mut state));
+    state.would_refuse("dry", "RATE_LIMITED");
+    let outcomes: Vec<_> = state.decisions.iter().map(|decision| decision.outcome.as_str()).collect();
+    assert_eq!(outcomes, ["would-refuse", "proceed"]);
+}
+
+#[test]
+fn budgets_that_cannot_be_reached_close_what_one_binding_closes() {
+    for (first, second, unreachable) in [
+        (OnFault::Open, OnFault::Open, OnFault::Open),
+        (OnFault::Closed, OnFault::Open, OnFault::Closed),
+        (OnFault::Open, OnFault::Closed, OnFault::Closed),
+    ] {
+        let charging = || proceed(|e| e.charges.push(charge("k")));
+        let script = Script::default().with("a", charging()).with("b", charging()).with("c", proceed(|_| ()));
+        let bindings = [("a", first), ("b", second), ("c", OnFault::Closed)]
+            .map(|(name, budgets)| binding(name, FailPolicy { budgets, ..all(OnFault::Closed) }));
+        let mut state = ChainState::new(facts());
+        at_once(run(&script, &bindings, Subject::Request(&head("/")), &mut state));
+        assert_eq!(state.unreachable, unreachable, "a policy that charges nothing has no say");
+    }
+}
+
+#[test]
+fn a_condition_that_does_not_hold_leaves_a_policy_out() {
+    let script =
+        Script::default().with("auth", proceed(|e| e.principal = Some(principal("u1")))).with("users", Ok(Verdict::Refuse(refusal("NO"))));
+    let users = Condition { roles: vec![Role::User], ..Condition::default() };
+    let agents = Condition { roles: vec![Role::Agent], ..Condition::default() };
+    for (condition, asked) in [(users, vec!["auth", "users"]), (agents, vec!["auth"])] {
+        let bindings = [binding("auth", all(OnFault::Open)), Binding { condition, ..binding("users", all(OnFault::Open)) }];
+        script.asked.lock().unwrap().clear();
+        at_once(run(&script, &bindings, Subject::Request(&head("/")), &mut ChainState::new(facts())));
+        assert_eq!(script.asked(), asked, "a condition sees what earlier policies proved");
+    }
+}
+
+#[test]
+fn a_canary_is_asked_for_its_cohort_and_one_side_serves_the_whole_request() {
+    for (id, side) in [("u1", Side::Candidate), ("u9", Side::Live)] {
+        let canary = Some(("p", "tail 0-4".parse().unwrap()));
+        let script =
+            Script { canary, ..Script::default().with("auth", proceed(|e| e.principal = Some(principal(id)))).with("p", proceed(|_| ())) };
+        let bindings = [binding("auth", all(OnFault::Open)), binding("p", all(OnFault::Open))];
+        let mut state = ChainState::new(facts());
+        let head = head("/");
+        at_once(run(&script, &bindings, Subject::Request(&head), &mut state));
+        // Whoever the asker turns out to be later, the version stays.
+        state.facts.principal = None;
+        let response = ResponseHead { status: 200, headers: Vec::new() };
+        at_once(run(&script, &bindings[1..], Subject::Response(&head, &response), &mut state));
+        let sides: Vec<_> = script.asked.lock().unwrap().iter().map(|asked| (asked.policy.clone(), asked.side)).collect();
+        assert_eq!(sides, [("auth".to_owned(), Side::Live), ("p".to_owned(), side), ("p".to_owned(), side)]);
+    }
 }

@@ -1,0 +1,1 @@
+//! The toolkit of policy authors.
