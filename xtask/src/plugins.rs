@@ -89,7 +89,8 @@ impl Guest {
         let path = modules.join(self.name.replace('-', "_")).with_extension("wasm");
         let module = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
         let schema = self.folder.join("schema.json");
-        let schema = if schema.is_file() { Some(fs::read_to_string(&schema).with_context(|| format!("read {}", schema.display()))?) } else { None };
+        let schema =
+            if schema.is_file() { Some(fs::read_to_string(&schema).with_context(|| format!("read {}", schema.display()))?) } else { None };
         let component = component(&module, schema.as_deref()).with_context(|| format!("make a component of {}", path.display()))?;
 
         let target = self.component(out);

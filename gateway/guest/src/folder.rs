@@ -7,8 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::component::{WIT, component, write_whole};
 use crate::compiler::Compiler;
+use crate::component::{WIT, component, write_whole};
 
 /// What a build made.
 #[derive(Debug)]
@@ -52,8 +52,9 @@ impl Language {
     pub fn of(folder: &Path) -> Result<Self> {
         let files = [("Cargo.toml", Self::Rust), ("package.json", Self::JavaScript), ("Makefile", Self::C)];
         let found = files.into_iter().find(|(file, _)| folder.join(file).is_file());
-        let (_, language) = found
-            .with_context(|| format!("{} has no Cargo.toml, package.json or Makefile; `sluice plugin new NAME` makes one", folder.display()))?;
+        let (_, language) = found.with_context(|| {
+            format!("{} has no Cargo.toml, package.json or Makefile; `sluice plugin new NAME` makes one", folder.display())
+        })?;
         Ok(language)
     }
 }
@@ -92,8 +93,7 @@ pub fn build(folder: &Path) -> Result<Built> {
         Err(error) => return Err(error).context(format!("read {}", folder.join("schema.json").display())),
     };
     let bytes = fs::read(&wasm).with_context(|| format!("read {}", wasm.display()))?;
-    let component =
-        component(&bytes, schema.as_deref()).with_context(|| format!("make a component of {}", wasm.display()))?;
+    let component = component(&bytes, schema.as_deref()).with_context(|| format!("make a component of {}", wasm.display()))?;
     let target = folder.join(&name).with_extension("wasm");
     write_whole(&target, &component)?;
     Ok(Built { component: target, bytes: component.len(), toolchain, has_schema: schema.is_some() })
