@@ -101,9 +101,19 @@ pub fn build(folder: &Path) -> Result<Built> {
 
 fn rust(folder: &Path, name: &str) -> Result<(PathBuf, String)> {
     let compiler = Compiler::find()?;
-    let target = folder.canonicalize().context("open the plugin's folder")?.join("target/guest");
-    let modules = compiler.build(folder, &[name], &target)?;
+    let modules = compiler.build(folder, &[name], &target_dir(folder)?.join("guest"))?;
     Ok((modules.join(name.replace('-', "_")).with_extension("wasm"), compiler.describe().to_owned()))
+}
+
+/// Where cargo keeps what it makes of the plugin in `folder`: `CARGO_TARGET_DIR`, or `<folder>/target`.
+///
+/// # Errors
+/// When the folder is not there.
+pub fn target_dir(folder: &Path) -> Result<PathBuf> {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(shared) => std::path::absolute(shared).context("CARGO_TARGET_DIR"),
+        None => Ok(folder.canonicalize().context("open the plugin's folder")?.join("target")),
+    }
 }
 
 /// Runs another language's build, with the world's text where `SLUICE_WIT` says.

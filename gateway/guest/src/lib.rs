@@ -12,4 +12,4 @@ mod folder;
 
 pub use compiler::Compiler;
 pub use component::{SCHEMA_SECTION, WIT, component, write_whole};
-pub use folder::{Built, Language, build, name};
+pub use folder::{Built, Language, build, name, target_dir};

@@ -58,6 +58,7 @@ const RESERVED: &[&str] = &[
 /// When the name cannot be a plugin's, or something is there already.
 pub fn new(parent: &Path, name: &str) -> Result<PathBuf> {
     check(name)?;
+    let files = files(name)?;
     let folder = parent.join(name);
     match fs::create_dir(&folder) {
         Ok(()) => {}
@@ -66,7 +67,7 @@ pub fn new(parent: &Path, name: &str) -> Result<PathBuf> {
         }
         Err(error) => return Err(error).with_context(|| format!("make {}", folder.display())),
     }
-    for (file, text) in files(name)? {
+    for (file, text) in files {
         let path = folder.join(&file);
         let parent = path.parent().context("a file lies in a folder")?;
         fs::create_dir_all(parent).and_then(|()| fs::write(&path, text)).with_context(|| format!("write {}", path.display()))?;
@@ -105,7 +106,7 @@ fn files(name: &str) -> Result<Vec<(String, String)>> {
 /// One manifest for the package and its workspace, which is the SDK beside it.
 fn manifest(name: &str) -> Result<String> {
     let package = replaced(PACKAGE, "name = \"example\"", &format!("name = \"{name}\""))?;
-    let package = replaced(&package, "version.workspace = true", "version = \"0.1.0\"")?;
+    let package = replaced(&package, "\nversion.workspace = true", "\nversion = \"0.1.0\"")?;
     let package = replaced(&package, "license.workspace = true\n", "")?;
     let start = WORKSPACE.find("[workspace]").context("plugins/Cargo.toml has a workspace")?;
     let members = WORKSPACE.lines().find(|line| line.starts_with("members = ")).context("plugins/Cargo.toml has members")?;

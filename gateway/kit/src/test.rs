@@ -122,7 +122,7 @@ fn natively(folder: &Path) -> Result<BTreeMap<String, Value>> {
     let output = Command::new(cargo)
         .args(["test", "--quiet", "--locked", "--test", "vectors"])
         .current_dir(&folder)
-        .env("CARGO_TARGET_DIR", folder.join("target/native"))
+        .env("CARGO_TARGET_DIR", gateway_guest::target_dir(&folder)?.join("native"))
         .env("SLUICE_VERDICTS", answers.path())
         .stdin(Stdio::null())
         .output()

@@ -22,9 +22,9 @@ pub(in crate::cli) struct Options {
     #[arg(long, value_name = "FILE", conflicts_with = "admin")]
     live: Option<PathBuf>,
     /// A node's admin listener, to compare with what is live there.
-    #[arg(long, value_name = "URL", requires = "token")]
+    #[arg(long, value_name = "URL")]
     admin: Option<String>,
-    /// The admin token.
+    /// Its token. Default: SLUICE_ADMIN_TOKEN.
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
     /// Print a JSON object.
@@ -36,7 +36,7 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     let plugin = Plugin::open(&options.folder.folder)?;
     let live = match (&options.live, &options.admin) {
         (Some(file), _) => Some(std::fs::read(file).with_context(|| format!("read the live component {}", file.display()))?),
-        (None, Some(admin)) => fetch(admin, options.token.as_deref().unwrap_or_default(), &plugin.name)?,
+        (None, Some(admin)) => fetch(admin, &token(options)?, &plugin.name)?,
         (None, None) => None,
     };
     let report = check::run(&plugin, live.as_deref())?;
@@ -78,12 +78,19 @@ fn against(difference: &Difference) -> anyhow::Result<()> {
     print(&format!("  asks less   {}", list(&difference.removed)))
 }
 
+fn token(options: &Options) -> anyhow::Result<String> {
+    let token = options.token.clone().or_else(|| std::env::var("SLUICE_ADMIN_TOKEN").ok());
+    token.context("--admin wants --token, the node's admin.token, or the variable SLUICE_ADMIN_TOKEN")
+}
+
 /// The component that is live on a node; `None` when no bundle is.
 fn fetch(admin: &str, token: &str, plugin: &str) -> anyhow::Result<Option<Vec<u8>>> {
     let url = format!("{}/admin/plugins/{plugin}/component", admin.trim_end_matches('/'));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
     runtime.block_on(async {
-        let client = reqwest::Client::builder().timeout(PATIENCE).build().context("cannot make a client")?;
+        // The tree has two crypto providers, so one has to be named; whoever was first chose the same.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy().build().context("cannot make a client")?;
         let mut answer = client.get(&url).bearer_auth(token).send().await.with_context(|| format!("ask {url}; is a node there?"))?;
         match answer.status().as_u16() {
             200 => {}
