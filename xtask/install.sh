@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what `make run` or `make test` needs and is missing; says what it installs; does nothing and needs no network
-# when all of it is there. Usage: install.sh run|test
+# when all of it is there. Usage: install.sh run|test|bench
 set -eu
 
 # A package, and a file that shows it is there.
@@ -8,10 +8,13 @@ needs_run='gcc:/usr/bin/cc make:/usr/bin/make cmake:/usr/bin/cmake libc6-dev:/us
 needs_test="$needs_run redis-server:/usr/bin/redis-server nats-server:/usr/sbin/nats-server mariadb-server:/usr/sbin/mariadbd
 chromium:/usr/bin/chromium fonts-wqy-microhei:/usr/share/fonts/truetype/wqy/wqy-microhei.ttc nodejs:node npm:npm python3-venv:python3"
 
+needs_bench="$needs_run nginx-light:/usr/sbin/nginx wrk:wrk python3-venv:python3"
+
 case "${1:-}" in
 run) needs=$needs_run ;;
 test) needs=$needs_test ;;
-*) echo "usage: $0 run|test" >&2; exit 2 ;;
+bench) needs=$needs_bench ;;
+*) echo "usage: $0 run|test|bench" >&2; exit 2 ;;
 esac
 
 missing=''
@@ -23,7 +26,7 @@ for need in $needs; do
     *) command -v "$proof" >/dev/null 2>&1 || missing="$missing $package" ;;
     esac
 done
-if [ "${1}" = test ] && command -v python3 >/dev/null 2>&1; then
+if [ "${1}" != run ] && command -v python3 >/dev/null 2>&1; then
     # Debian's python3 has no ensurepip until python3-venv is installed.
     python3 -c 'import ensurepip' >/dev/null 2>&1 || missing="$missing python3-venv"
 fi

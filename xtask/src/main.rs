@@ -1,5 +1,6 @@
 //! Chores of the workspace: `cargo xtask <chore>`. Here lives the command line only; each chore has its own module.
 
+mod bench;
 mod check;
 mod directions;
 mod plugins;
@@ -25,6 +26,11 @@ enum Chore {
     Check,
     /// Every test of the workspace, the guests and the browser pages, on private services.
     Test,
+    /// Timings beside a peer; the tables in docs/benchmarks.md.
+    Bench {
+        #[command(subcommand)]
+        bench: bench::Bench,
+    },
 }
 
 fn main() -> ExitCode {
@@ -33,6 +39,7 @@ fn main() -> ExitCode {
         Chore::Plugins => plugins::build_all(),
         Chore::Check => check::run(root),
         Chore::Test => test::run(root),
+        Chore::Bench { bench } => bench::run(root, &bench),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

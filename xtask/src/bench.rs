@@ -1,0 +1,47 @@
+//! `cargo xtask bench`: timings, as ratios against a peer that ran in the same minutes on the same machine.
+//!
+//! What never happens here: a pass or a fail. A number is a measurement; it goes to the terminal and, with the machine and
+//! the versions, to docs/benchmarks.md.
+
+mod machine;
+mod policy;
+mod process;
+mod proxy;
+mod report;
+
+use std::path::Path;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+#[derive(Subcommand)]
+pub(crate) enum Bench {
+    /// What one policy call costs: warm and fresh, with few and with many header fields.
+    Policy,
+    /// What one proxied request costs without policies, with three, and in Envoy.
+    Proxy(Load),
+}
+
+/// How long and how often.
+#[derive(Args)]
+pub(crate) struct Load {
+    /// Seconds of load per variant and round.
+    #[arg(long, default_value_t = 8)]
+    seconds: u32,
+    /// Rounds; variants take turns, and the median of the rounds is reported.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Connections of the load.
+    #[arg(long, default_value_t = 32)]
+    connections: u32,
+    /// Build profile of Sluice: `dist` is what a cluster runs, and takes minutes to link.
+    #[arg(long, default_value = "dist")]
+    profile: String,
+}
+
+pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
+    match bench {
+        Bench::Policy => policy::run(root),
+        Bench::Proxy(load) => proxy::run(root, load),
+    }
+}
