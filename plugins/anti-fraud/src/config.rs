@@ -83,7 +83,8 @@ impl Default for Config {
 impl Config {
     /// The host's rules, told to the operator at load instead of to a client later.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let windows = [("window_ms", self.window_ms), ("network_window_ms", self.network_window_ms), ("devices_window_ms", self.devices_window_ms)];
+        let windows =
+            [("window_ms", self.window_ms), ("network_window_ms", self.network_window_ms), ("devices_window_ms", self.devices_window_ms)];
         if let Some((member, _)) = windows.iter().find(|(_, window)| !(1..=WINDOW_MS_MAX).contains(window)) {
             return Err(format!("{member} is 1 to 86,400,000"));
         }

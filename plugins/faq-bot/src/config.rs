@@ -60,7 +60,14 @@ impl AnswerConfig {
             return Err(format!("its reply is not a text of 1 to {REPLY_BYTES_MAX} bytes"));
         }
         let shops = shops.iter().map(|shop| shop.parse().map_err(|_| format!("{shop:?} is no id of a shop")));
-        Ok(Answer { name, any: keywords(&any)?, all: keywords(&all)?, none: keywords(&none)?, shops: shops.collect::<Result<_, _>>()?, reply })
+        Ok(Answer {
+            name,
+            any: keywords(&any)?,
+            all: keywords(&all)?,
+            none: keywords(&none)?,
+            shops: shops.collect::<Result<_, _>>()?,
+            reply,
+        })
     }
 }
 

@@ -147,7 +147,9 @@ impl RuleConfig {
         }
         let path = match path {
             None => None,
-            Some(path) => Some(Pattern::parse(&path).ok_or_else(|| format!("{path:?} is no path with at most one whole segment {{shop}}"))?),
+            Some(path) => {
+                Some(Pattern::parse(&path).ok_or_else(|| format!("{path:?} is no path with at most one whole segment {{shop}}"))?)
+            }
         };
         let shop = match shop {
             ShopConfig::Any => Shop::Any,

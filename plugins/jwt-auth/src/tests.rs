@@ -202,11 +202,14 @@ fn says_what_is_wrong_with_its_configuration() {
 fn a_challenge_tells_why_and_only_where_it_is_missing() {
     let policy = JwtAuth::configure(r#"{"challenge": "shop"}"#).expect("valid");
     assert!(policy.manifest().phases.contains(Phases::RESPONSE));
-    let challenge = |request: &Request, status: u16, headers: &str| {
-        match policy.on_response(&host(), request, &facts(), &Response { status, headers: headers.into() }) {
-            Verdict::Proceed(effects) => effects.set_headers.into_iter().next().map(|(_, value)| value),
-            Verdict::Refuse(refusal) => panic!("{refusal:?}"),
-        }
+    let challenge = |request: &Request, status: u16, headers: &str| match policy.on_response(
+        &host(),
+        request,
+        &facts(),
+        &Response { status, headers: headers.into() },
+    ) {
+        Verdict::Proceed(effects) => effects.set_headers.into_iter().next().map(|(_, value)| value),
+        Verdict::Refuse(refusal) => panic!("{refusal:?}"),
     };
     assert_eq!(challenge(&request("/x"), 401, "").as_deref(), Some("Bearer realm=\"shop\""));
     assert_eq!(challenge(&bearing("/x", "old"), 401, "").as_deref(), Some("Bearer realm=\"shop\", error=\"invalid_token\""));

@@ -136,8 +136,7 @@ impl BudgetConfig {
             Fallback::One(key) => vec![key],
             Fallback::Chain(keys) => keys,
         };
-        let keys: Vec<Key> =
-            std::iter::once(&self.key).chain(&chain).map(|key| Key::parse(key, ip_bits)).collect::<Result<_, _>>()?;
+        let keys: Vec<Key> = std::iter::once(&self.key).chain(&chain).map(|key| Key::parse(key, ip_bits)).collect::<Result<_, _>>()?;
         let certain = keys.iter().position(Key::is_certain);
         if certain.is_some_and(|index| index + 1 < keys.len()) {
             return Err("a fallback behind a key that every request has is never reached".into());

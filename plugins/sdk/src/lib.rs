@@ -23,7 +23,7 @@ pub mod testing;
 pub mod text;
 mod view;
 
-pub use host::{Host, Level, LentHost};
+pub use host::{Host, LentHost, Level};
 pub use policy::{Policy, configuration};
 pub use view::{Address, HeaderBlock, RequestView, canonical, covers, network, write_network};
 

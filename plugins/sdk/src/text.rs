@@ -173,7 +173,9 @@ mod tests {
 
     #[test]
     fn the_invisible_are_told_from_the_visible() {
-        for invisible in ['\u{ad}', '\u{200b}', '\u{200f}', '\u{2060}', '\u{206f}', '\u{fe0f}', '\u{feff}', '\u{e0001}', '\u{e0fff}', '\u{36f}'] {
+        for invisible in
+            ['\u{ad}', '\u{200b}', '\u{200f}', '\u{2060}', '\u{206f}', '\u{fe0f}', '\u{feff}', '\u{e0001}', '\u{e0fff}', '\u{36f}']
+        {
             assert!(is_invisible(invisible), "{invisible:?}");
         }
         for visible in ['a', ' ', '\u{ac}', '\u{ae}', '\u{200a}', '\u{2010}', '敏', '😀', '\u{e1000}', '\u{10fffd}', 'é'] {

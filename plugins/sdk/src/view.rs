@@ -154,9 +154,14 @@ mod tests {
 
     #[test]
     fn a_pattern_covers_what_is_below_it_or_itself() {
-        for (pattern, path, covered) in
-            [("/a/", "/a/b", true), ("/a/", "/a/", true), ("/a/", "/a", false), ("/a", "/a", true), ("/a", "/a/b", false), ("/", "/x", true)]
-        {
+        for (pattern, path, covered) in [
+            ("/a/", "/a/b", true),
+            ("/a/", "/a/", true),
+            ("/a/", "/a", false),
+            ("/a", "/a", true),
+            ("/a", "/a/b", false),
+            ("/", "/x", true),
+        ] {
             assert_eq!(covers(pattern, path), covered, "{pattern} {path}");
         }
     }

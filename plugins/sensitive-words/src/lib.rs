@@ -42,12 +42,7 @@ impl Policy for SensitiveWords {
     }
 
     fn manifest(&self) -> Manifest {
-        Manifest {
-            name: "sensitive-words".into(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            phases: Phases::MESSAGE,
-            headers: Vec::new(),
-        }
+        Manifest { name: "sensitive-words".into(), version: env!("CARGO_PKG_VERSION").into(), phases: Phases::MESSAGE, headers: Vec::new() }
     }
 
     fn on_message(&self, host: &dyn Host, _facts: &Facts, message: &Message) -> Verdict {
@@ -75,7 +70,10 @@ impl SensitiveWords {
             }
         }
         if words.left_out > 0 {
-            host.log(Level::Error, &format!("{} words are too long, too many or nothing but separators, and are not looked for", words.left_out));
+            host.log(
+                Level::Error,
+                &format!("{} words are too long, too many or nothing but separators, and are not looked for", words.left_out),
+            );
             host.metric("words_left_out", f64::from(words.left_out));
         }
         words.finder(self.config.whole_words)
