@@ -3,7 +3,7 @@
 //! Compiling is the expensive part of loading and the part with the largest attack surface, so what has no business here is
 //! turned away first. What never happens here: validating code; the compiler does that.
 
-use wasmparser::{ComponentTypeRef, Encoding, Parser, Payload};
+use wasmparser::{ComponentTypeRef, Encoding, Parser, Payload, TypeBounds};
 
 use gateway_core::policy::bundle::COMPONENT_BYTES_MAX;
 
@@ -22,8 +22,8 @@ const SCHEMA_BYTES_MAX: usize = 64 << 10;
 /// Most parts, from sections to function bodies, of one component; an engine for a scripting language has about 20,000.
 const PARTS_MAX: usize = 500_000;
 
-/// Most imports; ours have three.
-const IMPORTS_MAX: usize = 16;
+/// Most imports; ours have four interfaces and a name for each type of the world's functions.
+const IMPORTS_MAX: usize = 64;
 
 /// What bytes that may be a policy say of themselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +44,7 @@ pub fn inspect(bytes: &[u8]) -> Result<Component<'_>, String> {
     }
     let mut found = Component { imports: Vec::new(), schema: None };
     let mut foreign = Vec::new();
+    let mut imports = 0;
     // How many modules we are inside of: a module's own imports are the component's affair.
     let mut depth = 0_usize;
     for (number, payload) in Parser::new(0).parse_all(bytes).enumerate() {
@@ -63,13 +64,15 @@ pub fn inspect(bytes: &[u8]) -> Result<Component<'_>, String> {
                 for import in section {
                     let import = import.map_err(|error| format!("not a component: {}", printable(&error.to_string())))?;
                     let name = import.name.name;
-                    if found.imports.len() + foreign.len() >= IMPORTS_MAX {
+                    imports += 1;
+                    if imports > IMPORTS_MAX {
                         return Err(format!("it has more than {IMPORTS_MAX} imports"));
                     }
-                    if matches!(import.ty, ComponentTypeRef::Instance(_)) && is_ours(name) {
-                        found.imports.push(name);
-                    } else {
-                        foreign.push(printable(name));
+                    match import.ty {
+                        // A name for a type that another import brings: nothing can be done with it.
+                        ComponentTypeRef::Type(TypeBounds::Eq(_)) => {}
+                        ComponentTypeRef::Instance(_) if is_ours(name) => found.imports.push(name),
+                        _ => foreign.push(printable(name)),
                     }
                 }
             }
@@ -89,7 +92,12 @@ pub fn inspect(bytes: &[u8]) -> Result<Component<'_>, String> {
     if foreign.is_empty() {
         return Ok(found);
     }
-    Err(format!("it imports {}, and a policy may import nothing but {} at {}", foreign.join(", "), INTERFACES.join(", "), VERSIONS.join(" or ")))
+    Err(format!(
+        "it imports {}, and a policy may import nothing but {} at {}",
+        foreign.join(", "),
+        INTERFACES.join(", "),
+        VERSIONS.join(" or ")
+    ))
 }
 
 fn is_ours(name: &str) -> bool {
@@ -173,7 +181,9 @@ mod tests {
         for name in ["sluice:policy/lists@0.1.0", "sluice:policy/lists@0.1.1"] {
             assert_eq!(inspect(&importing(name, &[5, 0])).unwrap().imports, [name]);
         }
-        for name in ["wasi:clocks/wall-clock@0.2.0", "sluice:policy/lists@0.2.0", "sluice:policy/lists", "sluice:policy/clock@0.1.0", "evil\nline"] {
+        for name in
+            ["wasi:clocks/wall-clock@0.2.0", "sluice:policy/lists@0.2.0", "sluice:policy/lists", "sluice:policy/clock@0.1.0", "evil\nline"]
+        {
             assert!(refused(&importing(name, &[5, 0])).starts_with(&format!("it imports {}, ", printable(name))));
         }
         assert!(refused(&importing("sluice:policy/lists@0.1.0", &[0, 0x11, 0])).contains("it imports"), "a module under our name");

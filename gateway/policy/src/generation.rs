@@ -75,8 +75,10 @@ impl Generation {
             wanted: Vec::new(),
             pool: Mutex::new(Pool { idle: Vec::new(), idle_max }),
         };
-        let (mut instance, manifest) =
-            generation.make(Time::of(Instant::now(), LOAD_STEP)).await.map_err(|fault| format!("its configure ended in a {}", fault.as_str()))?;
+        let (mut instance, manifest) = generation
+            .make(Time::of(Instant::now(), LOAD_STEP))
+            .await
+            .map_err(|fault| format!("its configure ended in a {}", fault.as_str()))?;
         let manifest = manifest.map_err(|problem| format!("it refuses its configuration: {}", printable(&problem)))?;
         check_manifest(&manifest)?;
         generation.phases = manifest.phases;

@@ -11,11 +11,11 @@ use gateway_core::ports::{Policies, PolicySet, PolicyStatus, Versions};
 use notify::RecommendedWatcher;
 use tokio::sync::oneshot;
 
+use crate::code_cache::CodeCache;
 use crate::engine::EngineRoom;
 use crate::identity::Verifier;
 use crate::lent::{Lent, MetricSink};
 use crate::lists::Lists;
-use crate::code_cache::CodeCache;
 use crate::loader::{self, Loader, ORDERS_MAX, Order, Toll};
 use crate::settings::{HostError, PolicySettings, Settings};
 use crate::shelf::{Entry, Shelf};

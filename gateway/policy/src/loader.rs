@@ -163,7 +163,8 @@ impl Loader {
                     self.shelf.note_apply(index, None);
                 }
                 let (live, candidate) = (versions.live.as_ref(), versions.candidate.as_ref());
-                let [live, candidate] = [live, candidate.map(|(candidate, _)| candidate)].map(|version| version.map(|version| version.digest.short()));
+                let [live, candidate] =
+                    [live, candidate.map(|(candidate, _)| candidate)].map(|version| version.map(|version| version.digest.short()));
                 tracing::info!(plugin, live, candidate, "versions of a plugin changed");
                 Ok(())
             }

@@ -43,13 +43,17 @@ impl Schema {
     pub(crate) fn check(&self, config: &str) -> Result<(), String> {
         let config: Value = serde_json::from_str(config).map_err(|error| format!("its configuration is not JSON: {error}"))?;
         measure(&config, 0, &mut 0).map_err(|problem| format!("its configuration is not usable: {problem}"))?;
-        let mistakes: Vec<String> = self.0.iter_errors(&config).map(|error| mistake(error.instance_path().as_str(), &error.to_string())).collect();
+        let mistakes: Vec<String> =
+            self.0.iter_errors(&config).map(|error| mistake(error.instance_path().as_str(), &error.to_string())).collect();
         if mistakes.is_empty() {
             return Ok(());
         }
         let named = mistakes.iter().take(MISTAKES_MAX).map(String::as_str).collect::<Vec<_>>().join("; ");
         let more = mistakes.len().saturating_sub(MISTAKES_MAX);
-        Err(format!("its configuration does not fit its schema: {named}{}", if more > 0 { format!("; and {more} more") } else { String::new() }))
+        Err(format!(
+            "its configuration does not fit its schema: {named}{}",
+            if more > 0 { format!("; and {more} more") } else { String::new() }
+        ))
     }
 }
 
@@ -84,7 +88,8 @@ mod tests {
 
     fn schema() -> Schema {
         let budget = json!({"type": "object", "required": ["name"], "properties": {"limit": {"type": "integer", "minimum": 1}}});
-        let schema = json!({"type": "object", "additionalProperties": false, "properties": {"budgets": {"type": "array", "items": budget}}});
+        let schema =
+            json!({"type": "object", "additionalProperties": false, "properties": {"budgets": {"type": "array", "items": budget}}});
         Schema::read(&schema.to_string()).unwrap()
     }
 
@@ -99,7 +104,13 @@ mod tests {
     fn every_mistake_is_named_with_its_place_on_one_line() {
         let refused = schema().check(r#"{"budgets": [{"name": "a", "limit": 0}, {"limit": "x"}], "bugdets": 1}"#).unwrap_err();
         assert!(refused.starts_with("its configuration does not fit its schema: "), "{refused}");
-        for part in ["/budgets/0/limit: 0 is less than", "/budgets/1/limit: \"x\" is not of type", "/budgets/1: \"name\" is a required", "/: ", "'bugdets'"] {
+        for part in [
+            "/budgets/0/limit: 0 is less than",
+            "/budgets/1/limit: \"x\" is not of type",
+            "/budgets/1: \"name\" is a required",
+            "/: ",
+            "'bugdets'",
+        ] {
             assert!(refused.contains(part), "{part}: {refused}");
         }
         assert_eq!(refused.lines().count(), 1);

@@ -139,7 +139,7 @@ impl Shelf {
                 table.put(self.seat(entry, &slots, table.seat(&entry.settings.name)));
                 book.generations.retain(|generation| generation.strong_count() > 0);
                 for generation in slots.all() {
-                    if !book.slots.holds(generation) {
+                    if !book.generations.iter().any(|known| known.as_ptr() == Arc::as_ptr(generation)) {
                         book.generations.push(Arc::downgrade(generation));
                     }
                 }
@@ -160,9 +160,10 @@ impl Shelf {
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
         });
-        let same_trial = same.and_then(|before| before.trial.as_ref()).zip(slots.candidate.as_ref()).and_then(|(trial, (generation, stage))| {
-            (Arc::ptr_eq(&trial.generation, generation) && trial.stage == *stage).then(|| Arc::clone(trial))
-        });
+        let same_trial =
+            same.and_then(|before| before.trial.as_ref()).zip(slots.candidate.as_ref()).and_then(|(trial, (generation, stage))| {
+                (Arc::ptr_eq(&trial.generation, generation) && trial.stage == *stage).then(|| Arc::clone(trial))
+            });
         let new_trial = |(generation, stage): &(Arc<Generation>, Stage)| {
             let (generation, stage) = (Arc::clone(generation), stage.clone());
             Arc::new(Trial { generation, stage, tally: Default::default(), comparing: Comparing::new(self.shadows_in_flight_max) })
