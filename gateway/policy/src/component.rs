@@ -38,6 +38,7 @@ pub struct Component<'a> {
 ///
 /// # Errors
 /// One line for the operator.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the library's lists of sections and of kinds of imports are long and open")]
 pub fn inspect(bytes: &[u8]) -> Result<Component<'_>, String> {
     if bytes.len() > COMPONENT_BYTES_MAX {
         return Err(format!("the component has more than {COMPONENT_BYTES_MAX} bytes"));

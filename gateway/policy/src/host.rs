@@ -104,7 +104,7 @@ impl Policies for Host {
 
     async fn apply(&self, plugin: &str, versions: Versions) -> Result<(), String> {
         let (reply, answer) = oneshot::channel();
-        let order = Order::Apply { plugin: plugin.to_owned(), versions, reply };
+        let order = Order::Apply { plugin: plugin.to_owned(), versions: Box::new(versions), reply };
         self.orders.try_send(order).map_err(|_| "too many changes are waiting; try again".to_owned())?;
         match tokio::time::timeout(APPLY_PATIENCE, answer).await {
             Ok(Ok(installed)) => installed,

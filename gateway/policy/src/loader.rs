@@ -41,7 +41,7 @@ pub(crate) enum Order {
     /// Something in the folder changed.
     Look,
     /// Make these the versions of this plugin.
-    Apply { plugin: String, versions: Versions, reply: oneshot::Sender<Result<(), String>> },
+    Apply { plugin: String, versions: Box<Versions>, reply: oneshot::Sender<Result<(), String>> },
 }
 
 /// Tells the loader that the folder has changed, without waiting.

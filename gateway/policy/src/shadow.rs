@@ -175,6 +175,7 @@ fn effects_in_words(effects: &Effects) -> String {
 
 #[cfg(test)]
 mod tests {
+    use gateway_core::policy::Phase;
     use gateway_core::time::UnixMillis;
 
     use super::*;
