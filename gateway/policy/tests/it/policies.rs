@@ -9,7 +9,7 @@ use crate::tokens::{Claims, hs256};
 
 #[test]
 fn jwt_auth_lets_in_who_has_a_good_token_and_says_who_it_is() {
-    let rig = Rig::new(vec![policy("jwt-auth", "jwt-auth", r#"{"roles": [{"path": "/api/desk/", "roles": ["agent"]}]}"#)]);
+    let rig = Rig::new(vec![policy("jwt-auth", "jwt-auth", r#"{"rules": [{"path": "/api/desk/", "roles": ["agent"]}]}"#)]);
     let token = hs256(&Claims { sub: "u1".into(), scope: Some("buy chat".into()), ..Claims::good() });
     on_one_thread(async {
         let set = rig.set();
@@ -39,7 +39,7 @@ fn jwt_auth_lets_in_who_has_a_good_token_and_says_who_it_is() {
 
 #[test]
 fn rate_limit_charges_the_user_that_was_proved() {
-    let config = r#"{"budgets": [{"name": "per-user", "key": "user", "limit": 5, "window_ms": 1000}]}"#;
+    let config = r#"{"budgets": [{"name": "per-user", "key": "user", "fallback": "ip", "limit": 5, "window_ms": 1000}]}"#;
     let rig = Rig::new(vec![policy("rate-limit", "rate-limit", config)]);
     on_one_thread(async {
         let set = rig.set();
