@@ -7,8 +7,10 @@ mod cache;
 mod claims;
 mod keys;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use gateway_core::principal::Principal;
 use gateway_core::time::UnixMillis;
 use jsonwebtoken::Validation;
@@ -80,12 +82,12 @@ impl VerifyError {
     }
 }
 
-/// Judges tokens against fixed keys.
+/// Judges tokens against keys that may be replaced while it does.
 pub struct Verifier {
     issuer: String,
     audience: String,
     leeway: Duration,
-    ring: KeyRing,
+    ring: ArcSwap<KeyRing>,
     cache: Cache,
 }
 
@@ -95,9 +97,42 @@ impl Verifier {
     /// # Errors
     /// When a key cannot be read, is too weak, or no key is left.
     pub fn new(settings: VerifierSettings) -> Result<Self, KeysError> {
-        let ring = KeyRing::read(&settings.keys)?;
+        let ring = ArcSwap::from_pointee(KeyRing::read(&settings.keys)?);
         let VerifierSettings { issuer, audience, leeway, keys: _ } = settings;
         Ok(Self { issuer, audience, leeway, ring, cache: Cache::new(CACHE_TOKENS_MAX) })
+    }
+
+    /// Puts `keys` in place of all there were. A token that was signed by a key that is gone is refused from now on, though it
+    /// was verified before.
+    ///
+    /// # Errors
+    /// When a key cannot be read or none is left; the old keys stay.
+    pub fn replace(&self, keys: Keys) -> Result<(), KeysError> {
+        self.ring.store(Arc::new(KeyRing::read(&keys)?));
+        Ok(())
+    }
+
+    /// Believes no key any more: every token is refused until there are new ones.
+    pub fn forget_keys(&self) {
+        self.ring.store(Arc::new(KeyRing::empty()));
+    }
+
+    /// Whether other keys could not make a difference to `token`: its key is on the ring, or it is not one that a key is ever
+    /// looked for. No signature is checked.
+    #[must_use]
+    pub fn key_is_known(&self, token: &str) -> bool {
+        if token.len() > TOKEN_BYTES_MAX {
+            return true;
+        }
+        let ring = self.ring.load();
+        if self.cache.get(&Cache::digest(token)).is_some_and(|verified| ring.has(&verified.key)) {
+            return true;
+        }
+        match jsonwebtoken::decode_header(token) {
+            Err(_) => true,
+            Ok(header) if header.kid.is_none() && !ring.is_empty() => true,
+            Ok(header) => ring.find(header.kid.as_deref()).is_some(),
+        }
     }
 
     /// Who is behind `token` at `now`.
@@ -105,11 +140,15 @@ impl Verifier {
     /// # Errors
     /// Why nobody is.
     pub fn verify(&self, token: &str, now: UnixMillis) -> Result<Principal, VerifyError> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return Err(VerifyError::Malformed);
+        }
+        let ring = self.ring.load();
         let digest = Cache::digest(token);
-        if let Some(verified) = self.cache.get(&digest) {
+        if let Some(verified) = self.cache.get(&digest).filter(|verified| ring.has(&verified.key)) {
             return self.in_time(&verified, now).map(|()| verified.principal.clone());
         }
-        let verified = self.check(token)?;
+        let verified = self.check(token, &ring)?;
         // A token that is not valid yet is not kept: it would push out one that is.
         self.in_time(&verified, now)?;
         let principal = verified.principal.clone();
@@ -118,12 +157,9 @@ impl Verifier {
     }
 
     /// Everything about a token that does not change with time.
-    fn check(&self, token: &str) -> Result<Verified, VerifyError> {
-        if token.len() > TOKEN_BYTES_MAX {
-            return Err(VerifyError::Malformed);
-        }
+    fn check(&self, token: &str, ring: &KeyRing) -> Result<Verified, VerifyError> {
         let header = jsonwebtoken::decode_header(token).map_err(|_| VerifyError::Malformed)?;
-        let key = self.ring.find(header.kid.as_deref()).ok_or(VerifyError::UnknownKey)?;
+        let key = ring.find(header.kid.as_deref()).ok_or(VerifyError::UnknownKey)?;
         if header.alg != key.algorithm {
             return Err(VerifyError::WrongAlgorithm);
         }
@@ -141,7 +177,7 @@ impl Verifier {
             return Err(VerifyError::WrongAudience);
         }
         let not_before = claims.nbf.map_or(UnixMillis(0), claims::NumericDate::millis);
-        Ok(Verified { principal: claims.principal().ok_or(VerifyError::BadClaims)?, not_before })
+        Ok(Verified { principal: claims.principal().ok_or(VerifyError::BadClaims)?, not_before, key: key.print })
     }
 
     fn in_time(&self, verified: &Verified, now: UnixMillis) -> Result<(), VerifyError> {
