@@ -12,13 +12,17 @@ use anyhow::{Context, Result};
 const MAY_NAME: &[(&str, &[&str])] = &[
     ("gateway/core", &[]),
     ("gateway/policy", &["gateway-core", "wasmtime"]),
+    ("gateway/guest", &[]),
+    ("gateway/kit", &["gateway-core", "gateway-guest", "gateway-policy", "tokio"]),
     ("gateway/stores", &["gateway-core", "redis", "async-nats", "sqlx"]),
     ("gateway/embedded", &["gateway-core", "tokio"]),
     ("gateway/testkit", &["gateway-core", "tokio"]),
+    ("xtask", &["gateway-guest"]),
     (
         "gateway",
         &[
             "gateway-core",
+            "gateway-kit",
             "gateway-policy",
             "gateway-stores",
             "gateway-embedded",
@@ -35,6 +39,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
 /// Dependencies that draw the walls. Anything else may be named by anybody.
 const GUARDED: &[&str] = &[
     "gateway-core",
+    "gateway-guest",
+    "gateway-kit",
     "gateway-policy",
     "gateway-stores",
     "gateway-embedded",

@@ -176,7 +176,7 @@ impl Generation {
     }
 }
 
-fn check_manifest(manifest: &wit::Manifest) -> Result<(), String> {
+pub(crate) fn check_manifest(manifest: &wit::Manifest) -> Result<(), String> {
     let name = &manifest.name;
     if !(1..=40).contains(&name.len()) || !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
         return Err(format!("its name {:?} is not [a-z0-9-]{{1,40}}", printable(name)));

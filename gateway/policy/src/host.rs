@@ -52,7 +52,7 @@ impl Host {
         let entry = |settings: PolicySettings| {
             let lent = Lent {
                 policy: settings.name.as_str().into(),
-                verifier: Arc::clone(&verifier),
+                verifier: verifier.clone(),
                 lists: Arc::clone(&lists),
                 sink: Arc::clone(&sink),
                 counters: Mutex::default(),

@@ -31,6 +31,7 @@ mod shadow;
 mod shelf;
 mod table;
 mod tally;
+pub mod trial;
 mod verdict;
 mod watch;
 
