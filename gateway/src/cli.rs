@@ -4,6 +4,7 @@ mod check;
 mod dev;
 mod load;
 mod migrate;
+mod plugin;
 mod run;
 mod token;
 
@@ -42,6 +43,9 @@ enum Command {
     /// Makes a token signed with tokens.secret.
     #[command(after_help = "Example:\n  sluice token --sub alice --role user --ttl 1h\n  sluice token --sub a1 --role agent --shop 1")]
     Token(token::Options),
+    /// Writes, tests, measures and signs policies.
+    #[command(subcommand, after_help = "Example:\n  sluice plugin new demo && sluice plugin build demo && sluice plugin test demo")]
+    Plugin(plugin::Plugin),
 }
 
 #[derive(Debug, Args)]
@@ -60,6 +64,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Migrate(file) => migrate::run(&file.config),
         Command::Check(file) => check::run(&file.config),
         Command::Token(options) => token::run(&options),
+        Command::Plugin(command) => plugin::run(&command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

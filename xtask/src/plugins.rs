@@ -1,29 +1,16 @@
-//! `cargo xtask plugins`: guests become components in `target/plugins/`.
+//! `cargo xtask plugins`: the guests of `plugins/` become components in `target/plugins/`.
 //!
-//! What never happens here: WASI. A core module is wrapped as it is, so a component imports our world and nothing else.
-//! Guests need a compiler for `wasm32-unknown-unknown`, which a plain toolchain lacks; [`Compiler::find`] says where one
-//! comes from.
+//! What never happens here: compiling and wrapping; `gateway-guest` does both. What is decided here is which guests there
+//! are, and which of them have changed.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
-use wit_component::ComponentEncoder;
-
-const TARGET: &str = "wasm32-unknown-unknown";
-
-/// Where nothing answers, `rustup target add` would wait for minutes; one library is 20 MB.
-const RUSTUP_PATIENCE: Duration = Duration::from_secs(60);
-
-/// Debian's second compiler and the source of its library, from the packages `rustc-web` and `rust-web-src`.
-const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
-const DEBIAN_LIBRARY: &str = "/usr/lib/rustlib/src/rust/library/Cargo.toml";
+use anyhow::{Context, Result};
+use gateway_guest::{Compiler, component, write_whole};
 
 /// Builds the guests whose inputs have changed since the last time.
 pub(crate) fn build_all() -> Result<()> {
@@ -39,21 +26,19 @@ pub(crate) fn build_all() -> Result<()> {
     }
 
     let compiler = Compiler::find()?;
-    eprintln!("plugins: building {} with {}", names(&stale), compiler.describe());
-    let modules = compiler.build(root, &stale)?;
+    let names: Vec<&str> = stale.iter().map(|guest| guest.name.as_str()).collect();
+    eprintln!("plugins: building {} with {}", names.join(", "), compiler.describe());
+    let modules = compiler.build(&root.join("plugins"), &names, &root.join("target/guests"))?;
     for guest in stale {
         guest.wrap(&modules, &out)?;
     }
     Ok(())
 }
 
-fn names(guests: &[&Guest]) -> String {
-    guests.iter().map(|guest| guest.name.as_str()).collect::<Vec<_>>().join(", ")
-}
-
 /// One guest crate: a folder of `plugins/` other than the SDK.
 struct Guest {
     name: String,
+    folder: PathBuf,
     /// Of everything its component is made from.
     fingerprint: String,
 }
@@ -81,7 +66,7 @@ impl Guest {
             // Only ever compared with an earlier one: an unlucky change of the hash would cost one build.
             let mut hasher = DefaultHasher::new();
             inputs.hash(&mut hasher);
-            guests.push(Self { name, fingerprint: format!("{:016x}", hasher.finish()) });
+            guests.push(Self { name, folder, fingerprint: format!("{:016x}", hasher.finish()) });
         }
         guests.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(guests)
@@ -99,19 +84,17 @@ impl Guest {
         self.component(out).is_file() && fs::read_to_string(self.mark(out)).is_ok_and(|mark| mark == self.fingerprint)
     }
 
-    /// Turns the core module into a component. The file appears whole: a gateway may be watching the folder.
+    /// Turns the core module into a component with the guest's schema in it.
     fn wrap(&self, modules: &Path, out: &Path) -> Result<()> {
         let path = modules.join(self.name.replace('-', "_")).with_extension("wasm");
         let module = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-        let component = ComponentEncoder::default()
-            .module(&module)
-            .and_then(|encoder| encoder.validate(true).encode())
-            .with_context(|| format!("make a component of {}", path.display()))?;
+        let schema = self.folder.join("schema.json");
+        let schema =
+            if schema.is_file() { Some(fs::read_to_string(&schema).with_context(|| format!("read {}", schema.display()))?) } else { None };
+        let component = component(&module, schema.as_deref()).with_context(|| format!("make a component of {}", path.display()))?;
 
-        let (target, partial) = (self.component(out), out.join(&self.name).with_extension("partial"));
-        fs::write(&partial, &component)
-            .and_then(|()| fs::rename(&partial, &target))
-            .with_context(|| format!("write {}", target.display()))?;
+        let target = self.component(out);
+        write_whole(&target, &component)?;
         fs::write(self.mark(out), &self.fingerprint).with_context(|| format!("mark {}", target.display()))?;
         eprintln!("plugins: {} ({} KiB)", target.display(), component.len() / 1024);
         Ok(())
@@ -131,105 +114,4 @@ fn read_tree(path: &Path, into: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
     }
     into.insert(path.to_owned(), fs::read(path).with_context(|| format!("read {}", path.display()))?);
     Ok(())
-}
-
-/// A compiler that can make guests.
-enum Compiler {
-    /// The active toolchain has the target's library.
-    Installed,
-    /// Debian's compiler builds its own library first. Both must come from Debian: the source has to match the compiler.
-    Debian {
-        /// rustup's linker; Debian's compiler brings none for this target.
-        linker: PathBuf,
-    },
-}
-
-impl Compiler {
-    /// An installed target, else one rustup can add, else Debian's pair.
-    fn find() -> Result<Self> {
-        if target_is_installed()? || (rustup_adds_target() && target_is_installed()?) {
-            return Ok(Self::Installed);
-        }
-        if Path::new(DEBIAN_RUSTC).is_file() && Path::new(DEBIAN_LIBRARY).is_file() {
-            let linker = host_linker()?;
-            ensure!(linker.is_file(), "the toolchain has no linker at {}", linker.display());
-            return Ok(Self::Debian { linker });
-        }
-        bail!(
-            "no compiler for {TARGET}: `rustup target add {TARGET}` did not work, and Debian's pair is not here \
-             (apt-get install --no-install-recommends rustc-web rust-web-src)"
-        )
-    }
-
-    fn describe(&self) -> &'static str {
-        match self {
-            Self::Installed => "the installed wasm32-unknown-unknown target",
-            Self::Debian { .. } => "Debian's rustc-web and rust-web-src",
-        }
-    }
-
-    /// Compiles `guests` and returns the folder of their core modules.
-    fn build(&self, root: &Path, guests: &[&Guest]) -> Result<PathBuf> {
-        let target_dir = root.join("target/guests");
-        let mut cargo = Command::new(cargo());
-        cargo.current_dir(root.join("plugins")).args(["build", "--release", "--locked", "--target", TARGET]);
-        cargo.args(guests.iter().flat_map(|guest| ["--package", &guest.name]));
-        cargo.env("CARGO_TARGET_DIR", &target_dir);
-        // Flags meant for the host would replace those of plugins/.cargo/config.toml.
-        cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
-        if let Self::Debian { linker } = self {
-            cargo.arg("-Zbuild-std=std,panic_abort");
-            cargo.env("RUSTC", DEBIAN_RUSTC).env("RUSTC_BOOTSTRAP", "1").env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker);
-            cargo.env_remove("RUSTC_WRAPPER").env_remove("RUSTC_WORKSPACE_WRAPPER");
-        }
-        let status = cargo.status().context("start cargo")?;
-        ensure!(status.success(), "cargo could not build {}", names(guests));
-        Ok(target_dir.join(TARGET).join("release"))
-    }
-}
-
-fn cargo() -> std::ffi::OsString {
-    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
-}
-
-/// What `rustc --print <what>` of the active toolchain says.
-fn rustc_prints(args: &[&str]) -> Result<PathBuf> {
-    let output = Command::new("rustc").args(args).stderr(Stdio::null()).output().context("start rustc")?;
-    Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
-}
-
-fn target_is_installed() -> Result<bool> {
-    let library = rustc_prints(&["--print", "target-libdir", "--target", TARGET])?;
-    Ok(fs::read_dir(library).is_ok_and(|mut files| files.next().is_some()))
-}
-
-fn host_linker() -> Result<PathBuf> {
-    Ok(rustc_prints(&["--print", "target-libdir"])?.with_file_name("bin").join("rust-lld"))
-}
-
-/// Asks rustup for the target; no rustup, no network and no patience all mean no.
-fn rustup_adds_target() -> bool {
-    let started = Instant::now();
-    let Ok(mut rustup) = Command::new("rustup")
-        .args(["target", "add", TARGET])
-        .env("RUSTUP_MAX_RETRIES", "0")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-    else {
-        return false;
-    };
-    eprintln!("plugins: rustup target add {TARGET}");
-    loop {
-        match rustup.try_wait() {
-            Ok(Some(status)) => return status.success(),
-            Ok(None) if started.elapsed() < RUSTUP_PATIENCE => thread::sleep(Duration::from_millis(50)),
-            Ok(None) | Err(_) => {
-                // It may have ended in between; either way it must not outlive this command.
-                let _ = rustup.kill();
-                let _ = rustup.wait();
-                return false;
-            }
-        }
-    }
 }

@@ -30,14 +30,18 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Plugins, the browser driver and the RFC 6455 suite. What is there already is not fetched again.
+/// Plugins, the browser driver, the JavaScript compiler and the RFC 6455 suite. What is there already is not fetched again.
 fn prepare(sh: &Shell, root: &Path) -> Result<()> {
     plugins::build_all()?;
-    let driver = root.join("tests/browser/node_modules/playwright-core/package.json");
-    if !driver.exists() {
-        println!("installing the browser driver (npm)");
-        let _dir = sh.push_dir("tests/browser");
-        cmd!(sh, "npm ci --ignore-scripts --no-audit --no-fund --silent").run().context("cannot install tests/browser")?;
+    for (what, folder, proof) in [
+        ("the browser driver", "tests/browser", "playwright-core"),
+        ("the compiler of JavaScript policies", "plugins/examples/js", "@bytecodealliance/componentize-js"),
+    ] {
+        if !root.join(folder).join("node_modules").join(proof).join("package.json").exists() {
+            println!("installing {what} (npm)");
+            let _dir = sh.push_dir(folder);
+            cmd!(sh, "npm ci --ignore-scripts --no-audit --no-fund --silent").run().with_context(|| format!("cannot install {folder}"))?;
+        }
     }
     if !root.join("target/venv/bin/kosoku").exists() {
         println!("installing the RFC 6455 suite ({KOSOKU})");

@@ -34,7 +34,7 @@ const WANTED_HEADERS_MAX: usize = 32;
 pub(crate) struct Compiled {
     /// First 12 hex digits of the component's SHA-256.
     pub(crate) version: Arc<str>,
-    pre: PolicyPre<GuestState>,
+    pub(crate) pre: PolicyPre<GuestState>,
 }
 
 /// The first 12 hex digits of the SHA-256 of `component`: enough to tell versions apart, short enough to read.
@@ -212,7 +212,7 @@ impl Generation {
     }
 }
 
-fn check_manifest(manifest: &wit::Manifest) -> Result<(), String> {
+pub(crate) fn check_manifest(manifest: &wit::Manifest) -> Result<(), String> {
     let name = &manifest.name;
     if !(1..=40).contains(&name.len()) || !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
         return Err(format!("its name {:?} is not [a-z0-9-]{{1,40}}", printable(name)));

@@ -50,7 +50,7 @@ impl Host {
         let shelf = Arc::new(Shelf::new(policies.into_iter().map(|policy: PolicySettings| {
             let lent = Lent {
                 policy: policy.name.as_str().into(),
-                verifier: Arc::clone(&verifier),
+                verifier: verifier.clone(),
                 lists: Arc::clone(&lists),
                 sink: Arc::clone(&sink),
                 counters: Mutex::default(),

@@ -10,7 +10,7 @@ use gateway_core::time::UnixMillis;
 
 use crate::bindings::{identity, lists, telemetry, wit};
 use crate::convert;
-use crate::identity::Verifier;
+use crate::identity::{Verifier, VerifyError};
 use crate::lists::Lists;
 
 /// Tokens one call may have judged. A signature costs up to 100 µs of host time, during which no epoch is checked.
@@ -29,10 +29,22 @@ const COUNTERS_PER_POLICY_MAX: usize = 32;
 /// Takes `(policy, counter, value)`. Called on the request's thread, so it must be quick.
 pub type MetricSink = Arc<dyn Fn(&str, &str, f64) + Send + Sync>;
 
+/// Whoever says who is behind a token.
+pub(crate) trait Judge: Send + Sync {
+    /// Who is behind `token` at `now`, or one word for why nobody is.
+    fn judge(&self, token: &str, now: UnixMillis) -> Result<Principal, &'static str>;
+}
+
+impl Judge for Verifier {
+    fn judge(&self, token: &str, now: UnixMillis) -> Result<Principal, &'static str> {
+        self.verify(token, now).map_err(VerifyError::as_str)
+    }
+}
+
 /// The host's side of the imports, one per policy.
 pub(crate) struct Lent {
     pub(crate) policy: Arc<str>,
-    pub(crate) verifier: Arc<Verifier>,
+    pub(crate) verifier: Arc<dyn Judge>,
     pub(crate) lists: Arc<Lists>,
     pub(crate) sink: MetricSink,
     /// Counters named so far.
@@ -94,7 +106,7 @@ impl identity::Host for Loan {
             return Err("too-many-tokens".to_owned());
         }
         self.tokens_judged += 1;
-        let principal = self.lent.verifier.verify(&token, self.now).map_err(|error| error.as_str().to_owned())?;
+        let principal = self.lent.verifier.judge(&token, self.now)?;
         let lent = convert::owned_principal(&principal);
         self.proved.push(principal);
         Ok(lent)

@@ -22,6 +22,7 @@ mod lists;
 mod loader;
 mod settings;
 mod table;
+pub mod trial;
 mod verdict;
 mod watch;
 

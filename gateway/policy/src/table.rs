@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use gateway_core::policy::{Call, Fault, Phase};
 use gateway_core::policy::regression::Counts;
+use gateway_core::policy::{Call, Fault, Phase};
 use gateway_core::ports::{Answer, Canary, PolicySet, PolicyStatus, Side};
 use tokio::time::Instant;
 

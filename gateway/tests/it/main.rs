@@ -42,3 +42,4 @@ mod race_faults;
 mod rfc6455;
 mod start;
 mod tls;
+mod writing_a_plugin;

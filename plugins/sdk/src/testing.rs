@@ -1,4 +1,11 @@
-//! A host and subjects for tests of rules: `cargo test`, no component, no gateway.
+//! A host and subjects for tests of rules: `cargo test`, no component, no gateway. [`crate::vectors!`] runs a plugin's test
+//! vectors.
+
+// Tests run natively: a component carries no reader of YAML.
+#[cfg(not(target_family = "wasm"))]
+pub mod file;
+#[cfg(not(target_family = "wasm"))]
+pub mod vectors;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
