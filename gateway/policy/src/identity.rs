@@ -7,8 +7,10 @@ mod cache;
 mod claims;
 mod keys;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use gateway_core::principal::Principal;
 use gateway_core::time::UnixMillis;
 use jsonwebtoken::Validation;
@@ -80,13 +82,24 @@ impl VerifyError {
     }
 }
 
-/// Judges tokens against fixed keys.
+/// Judges tokens against keys that may be replaced.
 pub struct Verifier {
     issuer: String,
     audience: String,
     leeway: Duration,
+    trust: ArcSwap<Trust>,
+}
+
+/// Keys, and the tokens that they signed: both are replaced together, so that no token outlives the key that vouched for it.
+struct Trust {
     ring: KeyRing,
     cache: Cache,
+}
+
+impl Trust {
+    fn new(ring: KeyRing) -> Arc<Self> {
+        Arc::new(Self { ring, cache: Cache::new(CACHE_TOKENS_MAX) })
+    }
 }
 
 impl Verifier {
@@ -97,7 +110,32 @@ impl Verifier {
     pub fn new(settings: VerifierSettings) -> Result<Self, KeysError> {
         let ring = KeyRing::read(&settings.keys)?;
         let VerifierSettings { issuer, audience, leeway, keys: _ } = settings;
-        Ok(Self { issuer, audience, leeway, ring, cache: Cache::new(CACHE_TOKENS_MAX) })
+        Ok(Self { issuer, audience, leeway, trust: ArcSwap::new(Trust::new(ring)) })
+    }
+
+    /// Believes `keys` from now on, and nobody else.
+    ///
+    /// # Errors
+    /// Like [`Verifier::new`]; then nothing changes.
+    pub fn replace(&self, keys: &Keys) -> Result<(), KeysError> {
+        self.trust.store(Trust::new(KeyRing::read(keys)?));
+        Ok(())
+    }
+
+    /// Believes nobody until keys are there again: every token has an unknown key.
+    pub fn forget_keys(&self) {
+        self.trust.store(Trust::new(KeyRing::empty()));
+    }
+
+    /// Whether there is a key that `token` may have been signed with. What is no token at all needs none, so it counts as
+    /// known: no other key would help it.
+    #[must_use]
+    pub fn key_is_known(&self, token: &str) -> bool {
+        let trust = self.trust.load();
+        if token.len() > TOKEN_BYTES_MAX || trust.cache.get(&Cache::digest(token)).is_some() {
+            return true;
+        }
+        jsonwebtoken::decode_header(token).map_or(true, |header| trust.ring.find(header.kid.as_deref()).is_some())
     }
 
     /// Who is behind `token` at `now`.
@@ -106,24 +144,25 @@ impl Verifier {
     /// Why nobody is.
     pub fn verify(&self, token: &str, now: UnixMillis) -> Result<Principal, VerifyError> {
         let digest = Cache::digest(token);
-        if let Some(verified) = self.cache.get(&digest) {
+        let trust = self.trust.load();
+        if let Some(verified) = trust.cache.get(&digest) {
             return self.in_time(&verified, now).map(|()| verified.principal.clone());
         }
-        let verified = self.check(token)?;
+        let verified = self.check(token, &trust.ring)?;
         // A token that is not valid yet is not kept: it would push out one that is.
         self.in_time(&verified, now)?;
         let principal = verified.principal.clone();
-        self.cache.put(digest, verified);
+        trust.cache.put(digest, verified);
         Ok(principal)
     }
 
     /// Everything about a token that does not change with time.
-    fn check(&self, token: &str) -> Result<Verified, VerifyError> {
+    fn check(&self, token: &str, ring: &KeyRing) -> Result<Verified, VerifyError> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(VerifyError::Malformed);
         }
         let header = jsonwebtoken::decode_header(token).map_err(|_| VerifyError::Malformed)?;
-        let key = self.ring.find(header.kid.as_deref()).ok_or(VerifyError::UnknownKey)?;
+        let key = ring.find(header.kid.as_deref()).ok_or(VerifyError::UnknownKey)?;
         if header.alg != key.algorithm {
             return Err(VerifyError::WrongAlgorithm);
         }

@@ -28,6 +28,10 @@ impl PolicySet for Table {
         None
     }
 
+    fn headers(&self, policy: &str, _side: Side) -> &[String] {
+        self.0.get(policy).map_or(&[], |generation| generation.wanted())
+    }
+
     async fn call(&self, policy: &str, _side: Side, call: Call<'_>) -> Answer {
         let Some(generation) = self.0.get(policy) else {
             return Answer { version: Arc::from(""), micros: 0, outcome: Err(Fault::Missing) };

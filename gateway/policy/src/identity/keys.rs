@@ -7,7 +7,7 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 const SECRET_BYTES_MIN: usize = 32;
 
 /// Most keys of a set. Issuers publish two or three while they rotate.
-const KEYS_MAX: usize = 32;
+const KEYS_MAX: usize = 64;
 
 /// Where keys come from.
 #[derive(Clone)]
@@ -18,6 +18,8 @@ pub enum Keys {
     PublicKeyPem(String),
     /// A JSON Web Key Set (RFC 7517) as text.
     Jwks(String),
+    /// None yet: every token has an unknown key until they are replaced.
+    None,
 }
 
 impl std::fmt::Debug for Keys {
@@ -26,6 +28,7 @@ impl std::fmt::Debug for Keys {
             Self::Secret(_) => "Secret(…)",
             Self::PublicKeyPem(_) => "PublicKeyPem(…)",
             Self::Jwks(_) => "Jwks(…)",
+            Self::None => "None",
         })
     }
 }
@@ -62,7 +65,7 @@ pub(super) struct Key {
     pub(super) decoding: DecodingKey,
 }
 
-/// The keys of a verifier; never empty.
+/// The keys of a verifier; empty only before there are any, and after they were forgotten.
 pub(super) struct KeyRing(Vec<Key>);
 
 impl KeyRing {
@@ -73,8 +76,13 @@ impl KeyRing {
             Keys::PublicKeyPem(pem) if pem.contains("PRIVATE KEY") => return Err(KeysError::Pem),
             Keys::PublicKeyPem(pem) => vec![pem_key(pem.as_bytes()).ok_or(KeysError::Pem)?],
             Keys::Jwks(text) => set_keys(text)?,
+            Keys::None => return Ok(Self::empty()),
         };
         if ring.is_empty() { Err(KeysError::Empty) } else { Ok(Self(ring)) }
+    }
+
+    pub(super) fn empty() -> Self {
+        Self(Vec::new())
     }
 
     /// The key a token means: the one with exactly its `kid`, or the only one when either has no name.
