@@ -6,9 +6,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use gateway_core::id::{ActivityId, PrincipalId, SessionId, ShopId, SkuId};
-use gateway_core::policy::{
-    Attempt, Call, Charge, Effects, Facts, Fault, Message, Refusal, ResponseHead, Scope, Verdict,
-};
+use gateway_core::policy::{Attempt, Call, Charge, Effects, Facts, Fault, Message, Refusal, ResponseHead, Scope, Verdict};
 use gateway_core::ports::Side;
 use gateway_core::principal::{Principal, Role};
 use gateway_core::request::RequestHead;

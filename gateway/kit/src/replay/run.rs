@@ -36,7 +36,8 @@ impl Replay<'_> {
     /// # Errors
     /// When the recording cannot be read, holds no wanted line, or the component cannot be asked.
     pub async fn run(self, mut tell: impl FnMut(&Change) -> Result<()>) -> Result<Summary> {
-        let trial = Trial::new(self.component, Lending { tokens: self.tokens()?, lists: self.lists.clone() }).map_err(|error| anyhow!(error))?;
+        let trial =
+            Trial::new(self.component, Lending { tokens: self.tokens()?, lists: self.lists.clone() }).map_err(|error| anyhow!(error))?;
         let mut subjects: BTreeMap<String, Subject<'_>> = BTreeMap::new();
         let mut summary = Summary::default();
         for line in lines(self.recording)? {
