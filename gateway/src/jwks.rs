@@ -146,7 +146,7 @@ impl Jwks {
         let outcome = outcome.and_then(|text| {
             // Replacing keys forgets which tokens were checked already, so keys that stay the same are not replaced.
             if self.plan().is_news(&text) {
-                self.verifier.replace(&Keys::Jwks(text.clone())).map_err(FetchError::Keys)?;
+                self.verifier.replace(Keys::Jwks(text.clone())).map_err(FetchError::Keys)?;
             }
             Ok(text)
         });

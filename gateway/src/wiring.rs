@@ -164,7 +164,12 @@ fn policies(config: &Config, verifier: Arc<Verifier>) -> anyhow::Result<Arc<Host
             retire_after_calls: policy.retire_after_calls,
         })
         .collect();
-    let settings = Settings { dir: config.plugins.dir.clone(), policies, instances_max: config.plugins.instances_max };
+    let settings = Settings {
+        dir: config.plugins.dir.clone(),
+        policies,
+        instances_max: config.plugins.instances_max,
+        cache_dir: Some(config.plugins.cache_dir.join("code")),
+    };
     let lists = Lists::default();
     for (name, entries) in &config.lists {
         lists.replace(name, entries.iter().cloned()).with_context(|| format!("lists.{name}"))?;

@@ -31,6 +31,7 @@ const COPIES: &[(&str, &str, &str)] = &[
     ("plugins/sdk/src/testing.rs", "sdk/src/testing.rs", include_str!("../../../plugins/sdk/src/testing.rs")),
     ("plugins/sdk/src/testing/file.rs", "sdk/src/testing/file.rs", include_str!("../../../plugins/sdk/src/testing/file.rs")),
     ("plugins/sdk/src/testing/vectors.rs", "sdk/src/testing/vectors.rs", include_str!("../../../plugins/sdk/src/testing/vectors.rs")),
+    ("plugins/sdk/src/text.rs", "sdk/src/text.rs", include_str!("../../../plugins/sdk/src/text.rs")),
     ("plugins/sdk/src/view.rs", "sdk/src/view.rs", include_str!("../../../plugins/sdk/src/view.rs")),
     ("wit/policy.wit", "sdk/wit/policy.wit", include_str!("../../../wit/policy.wit")),
     ("wit/world.wit", "sdk/wit/world.wit", include_str!("../../../wit/world.wit")),

@@ -21,7 +21,7 @@ const SAMPLES: usize = 100;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/plugins");
-    let budgets = r#"{"budgets": [{"name": "per-user", "key": "user", "limit": 50, "window_ms": 1000}]}"#;
+    let budgets = r#"{"budgets": [{"name": "per-user", "key": "user", "fallback": "ip", "limit": 50, "window_ms": 1000}]}"#;
     let mut policies = Vec::new();
     for (plugin, config) in [("conformance", "{}"), ("jwt-auth", "{}"), ("rate-limit", budgets)] {
         for mode in [Mode::Warm, Mode::Fresh] {

@@ -44,33 +44,23 @@ impl<'a> FactsView<'a> {
     }
 }
 
-/// A request's head with only the fields the guest asked for.
-pub(crate) struct HeadView<'a> {
-    head: &'a RequestHead,
-    headers: String,
-}
-
-impl<'a> HeadView<'a> {
-    pub(crate) fn new(head: &'a RequestHead, wanted: &[String]) -> Self {
-        Self { head, headers: header_block(&head.headers, wanted) }
-    }
-
-    pub(crate) fn lower(&self) -> wit::Request<'_> {
-        wit::Request {
-            method: &self.head.method,
-            path: &self.head.path,
-            query: self.head.query.as_deref(),
-            host: &self.head.host,
-            client: address(self.head.client),
-            route: &self.head.route,
-            headers: &self.headers,
-        }
+/// A request's head with `headers`, the block of the fields the guest asked for.
+pub(crate) fn lower_head<'a>(head: &'a RequestHead, headers: &'a str) -> wit::Request<'a> {
+    wit::Request {
+        method: &head.method,
+        path: &head.path,
+        query: head.query.as_deref(),
+        host: &head.host,
+        client: address(head.client),
+        route: &head.route,
+        headers,
     }
 }
 
-/// The wanted fields, one `name: value` a line. A field's value has no line break: framing refused it long before.
-pub(crate) fn header_block(headers: &[(String, String)], wanted: &[String]) -> String {
-    let mut block = String::new();
+/// Makes `block` the wanted fields, one `name: value` a line. A field's value has no line break: framing refused it long
+/// before.
+pub(crate) fn fill_header_block(block: &mut String, headers: &[(String, String)], wanted: &[String]) {
+    block.clear();
     for (name, value) in headers.iter().filter(|(name, value)| wanted.contains(name) && !value.contains(['\r', '\n'])) {
         block.reserve(name.len() + value.len() + 3);
         block.push_str(name);
@@ -78,7 +68,6 @@ pub(crate) fn header_block(headers: &[(String, String)], wanted: &[String]) -> S
         block.push_str(value);
         block.push('\n');
     }
-    block
 }
 
 fn address(client: IpAddr) -> wit::Address {
@@ -172,8 +161,11 @@ mod tests {
     fn lowers_only_the_wanted_fields_and_never_a_forged_line() {
         let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let headers = [field("a", "1"), field("b", "2"), field("a", "3"), field("a", "4\nb: 5")];
-        assert_eq!(header_block(&headers, &["a".to_owned()]), "a: 1\na: 3\n");
-        assert_eq!(header_block(&headers, &[]), "");
+        let mut block = "left over".to_owned();
+        fill_header_block(&mut block, &headers, &["a".to_owned()]);
+        assert_eq!(block, "a: 1\na: 3\n");
+        fill_header_block(&mut block, &headers, &[]);
+        assert_eq!(block, "");
     }
 
     #[test]

@@ -6,17 +6,17 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use data_encoding::HEXLOWER;
 use gateway_core::id::{ActivityId, SessionId, ShopId, SkuId};
-use gateway_core::policy::{Attempt, Call, Facts, Fault, Message, Phase, ResponseHead, Verdict};
+use gateway_core::policy::{Attempt, Call, Digest, Facts, Fault, Message, Phase, ResponseHead, Verdict};
 use gateway_core::request::RequestHead;
 use gateway_core::time::UnixMillis;
-use sha2::{Digest as _, Sha256};
-use wasmtime::component::{Component, Linker};
+use tokio::time::Instant;
 
-use crate::bindings::{Policy, PolicyPre, wit};
+use crate::bindings::{PolicyPre, wit};
+use crate::compiled::Compiled;
+use crate::component::printable;
 use crate::engine::EngineRoom;
-use crate::instance::{GuestState, Instance, Lender, Time};
+use crate::instance::{GuestState, Instance, Time};
 use crate::lent::{Lent, Loan};
 use crate::settings::{Mode, PolicySettings};
 use crate::{convert, verdict};
@@ -24,59 +24,13 @@ use crate::{convert, verdict};
 /// Time each step of loading may take. Far more than a call gets: the code is cold, and nobody is waiting for an answer.
 const LOAD_STEP: Duration = Duration::from_secs(2);
 
-/// Largest component that is compiled; our guests are about 100 KB.
-pub(crate) const COMPONENT_BYTES_MAX: usize = 16 << 20;
-
 /// Most header fields a guest may want.
 const WANTED_HEADERS_MAX: usize = 32;
 
-/// A compiled component, not yet tied to a policy. Several policies may share one.
-pub(crate) struct Compiled {
-    /// First 12 hex digits of the component's SHA-256.
-    pub(crate) version: Arc<str>,
-    pub(crate) pre: PolicyPre<GuestState>,
-}
-
-/// The first 12 hex digits of the SHA-256 of `component`: enough to tell versions apart, short enough to read.
-pub(crate) fn version_of(component: &[u8]) -> String {
-    let mut digits = HEXLOWER.encode(&Sha256::digest(component));
-    digits.truncate(12);
-    digits
-}
-
-impl Compiled {
-    /// Checks what the component wants, compiles it, and links it to the world.
-    ///
-    /// # Errors
-    /// A sentence for the operator.
-    pub(crate) fn new(room: &EngineRoom, version: Arc<str>, component: &[u8]) -> Result<Self, String> {
-        if component.len() > COMPONENT_BYTES_MAX {
-            return Err(format!("the component has {} bytes, more than {COMPONENT_BYTES_MAX}", component.len()));
-        }
-        let component = Component::from_binary(room.engine(), component).map_err(|error| format!("not a component: {error:#}"))?;
-        refuse_foreign_imports(room, &component)?;
-        let mut linker = Linker::new(room.engine());
-        let linked = Policy::add_to_linker::<_, Lender>(&mut linker, |state: &mut GuestState| &mut state.loan)
-            .and_then(|()| linker.instantiate_pre(&component))
-            .and_then(PolicyPre::new);
-        Ok(Self { version, pre: linked.map_err(|error| format!("not a policy of this world: {error:#}"))? })
-    }
-}
-
-/// The imports of our world. A component that wants anything else, be it a clock, must not even be instantiated.
-fn refuse_foreign_imports(room: &EngineRoom, component: &Component) -> Result<(), String> {
-    const ALLOWED: [&str; 4] =
-        ["sluice:policy/types@0.1.0", "sluice:policy/identity@0.1.0", "sluice:policy/lists@0.1.0", "sluice:policy/telemetry@0.1.0"];
-    let kind = component.component_type();
-    let foreign: Vec<&str> = kind.imports(room.engine()).map(|(name, _)| name).filter(|name| !ALLOWED.contains(name)).collect();
-    if foreign.is_empty() {
-        return Ok(());
-    }
-    Err(format!("it imports {}, and a policy may import nothing but {}", foreign.join(", "), ALLOWED.join(", ")))
-}
-
 /// One component with one configuration.
 pub(crate) struct Generation {
+    pub(crate) digest: Digest,
+    /// The start of the digest, for people.
     pub(crate) version: Arc<str>,
     room: Arc<EngineRoom>,
     lent: Arc<Lent>,
@@ -90,12 +44,13 @@ pub(crate) struct Generation {
 /// Warm instances that nobody is using.
 struct Pool {
     idle: Vec<Instance>,
-    /// How many are kept; 0 once the generation is superseded.
+    /// How many are kept; 0 once nobody needs the generation any more.
     idle_max: usize,
 }
 
 impl Generation {
-    /// Configures `compiled`, asks it one question in every phase it wants, and keeps the instance warm.
+    /// Checks the configuration against the component's schema, configures `compiled`, asks it one question in every phase it
+    /// wants, and keeps the instance if one may be kept; see [`Generation::keep`].
     ///
     /// # Errors
     /// A sentence for the operator.
@@ -104,10 +59,13 @@ impl Generation {
         lent: Arc<Lent>,
         compiled: &Compiled,
         settings: PolicySettings,
-        idle_max: usize,
     ) -> Result<Self, String> {
-        let idle_max = if settings.mode == Mode::Warm { idle_max } else { 0 };
+        if let Some(schema) = &compiled.schema {
+            schema.check(&settings.config_json)?;
+        }
+        let idle_max = usize::from(settings.mode == Mode::Warm);
         let mut generation = Self {
+            digest: compiled.digest.clone(),
             version: Arc::clone(&compiled.version),
             room,
             lent,
@@ -117,8 +75,10 @@ impl Generation {
             wanted: Vec::new(),
             pool: Mutex::new(Pool { idle: Vec::new(), idle_max }),
         };
-        let (mut instance, manifest) =
-            generation.make(Time::of(LOAD_STEP)).await.map_err(|fault| format!("its configure ended in a {}", fault.as_str()))?;
+        let (mut instance, manifest) = generation
+            .make(Time::of(Instant::now(), LOAD_STEP))
+            .await
+            .map_err(|fault| format!("its configure ended in a {}", fault.as_str()))?;
         let manifest = manifest.map_err(|problem| format!("it refuses its configuration: {}", printable(&problem)))?;
         check_manifest(&manifest)?;
         generation.phases = manifest.phases;
@@ -128,7 +88,7 @@ impl Generation {
             if generation.takes_part(phase) {
                 let probe = Probe::new();
                 generation
-                    .ask(&mut instance, probe.call(phase), Time::of(LOAD_STEP))
+                    .ask(&mut instance, probe.call(phase), Time::of(Instant::now(), LOAD_STEP))
                     .await
                     .map_err(|fault| format!("its first answer in phase {phase:?} was a {}", fault.as_str()))?;
             }
@@ -151,10 +111,10 @@ impl Generation {
         })
     }
 
-    /// One question, one checked answer. Cancel safe: an instance that is dropped in the middle of a call is gone, and its
+    /// One question that was put at `started`, one checked answer. Cancel safe: an instance that is dropped in the middle of a call is gone, and its
     /// slot is free.
-    pub(crate) async fn call(&self, call: Call<'_>) -> Result<Verdict, Fault> {
-        let time = Time::of(self.settings.timeout);
+    pub(crate) async fn call(&self, call: Call<'_>, started: Instant) -> Result<Verdict, Fault> {
+        let time = Time::of(started, self.settings.timeout);
         let mut instance = match self.take_idle() {
             Some(instance) => instance,
             // This configuration was accepted when the generation was loaded; a guest that now refuses it is broken.
@@ -168,14 +128,18 @@ impl Generation {
         Ok(verdict)
     }
 
-    /// No instance is kept warm any more; calls of those who still hold this generation get fresh ones.
-    pub(crate) fn supersede(&self) {
-        let idle = {
+    /// Keeps at most `idle_max` instances warm from now on, none in fresh mode. With 0, calls of those who still hold this
+    /// generation get fresh ones.
+    pub(crate) fn keep(&self, idle_max: usize) {
+        let idle_max = if self.settings.mode == Mode::Warm { idle_max } else { 0 };
+        let surplus = {
             let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
-            pool.idle_max = 0;
-            std::mem::take(&mut pool.idle)
+            pool.idle_max = idle_max;
+            let kept = pool.idle.len().min(idle_max);
+            pool.idle.split_off(kept)
         };
-        drop(idle);
+        // Taking instances apart costs more than the lock should be held for.
+        drop(surplus);
     }
 
     async fn ask(&self, instance: &mut Instance, call: Call<'_>, time: Time) -> Result<Verdict, Fault> {
@@ -203,7 +167,7 @@ impl Generation {
     }
 
     fn give_back(&self, instance: Instance) {
-        if instance.calls >= self.settings.retire_after_calls || instance.was_refused_memory() {
+        if instance.calls >= self.settings.retire_after_calls || instance.holds_too_much() {
             return;
         }
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -232,11 +196,6 @@ pub(crate) fn check_manifest(manifest: &wit::Manifest) -> Result<(), String> {
         Some(header) => Err(format!("it wants the header {:?}, which is not a lower-case name", printable(header))),
         None => Ok(()),
     }
-}
-
-/// The start of a guest's sentence, on one line.
-fn printable(text: &str) -> String {
-    text.chars().take(300).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// A harmless question for each phase. Any answer that keeps the rules will do, a refusal too: what is tried is the code.

@@ -1,6 +1,7 @@
-//! The host as its users see it: started once, asked for the live set, told to install.
+//! The host as its users see it: started once, asked for the live set, told which versions to have.
 
 use std::fs;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,24 +11,23 @@ use gateway_core::ports::{Policies, PolicySet, PolicyStatus, Versions};
 use notify::RecommendedWatcher;
 use tokio::sync::oneshot;
 
+use crate::code_cache::CodeCache;
 use crate::engine::EngineRoom;
 use crate::identity::Verifier;
 use crate::lent::{Lent, MetricSink};
 use crate::lists::Lists;
-use crate::loader::{self, Loader, ORDERS_MAX, Order};
+use crate::loader::{self, Loader, ORDERS_MAX, Order, Toll};
 use crate::settings::{HostError, PolicySettings, Settings};
-use crate::table::Shelf;
+use crate::shelf::{Entry, Shelf};
 use crate::watch::watch;
 
 /// Loading a component of the largest size takes seconds; after this the operator is told to look at the log.
-const INSTALL_PATIENCE: Duration = Duration::from_secs(60);
-
-/// Warm instances one policy keeps at most. Calls run to their end on their thread, so as many as threads are ever useful.
-const IDLE_PER_POLICY_MAX: usize = 32;
+const APPLY_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The policies of a node. Dropping it ends watching and loading; sets that were taken from it stay usable.
 pub struct Host {
     shelf: Arc<Shelf>,
+    toll: Arc<Toll>,
     orders: SyncSender<Order>,
     _watcher: RecommendedWatcher,
 }
@@ -40,23 +40,27 @@ impl Host {
     /// When the host itself cannot run. A plugin that is missing or broken is no error: see [`HostError`].
     pub fn start(settings: Settings, verifier: Arc<Verifier>, lists: Arc<Lists>, sink: MetricSink) -> Result<Arc<Self>, HostError> {
         settings.check()?;
-        let Settings { dir, policies, instances_max } = settings;
+        let Settings { dir, policies, instances_max, cache_dir } = settings;
         fs::create_dir_all(&dir).map_err(|source| HostError::Folder { dir: dir.clone(), source })?;
 
         let memory_bytes_max = policies.iter().map(|policy| policy.memory_bytes_max).max().unwrap_or(1);
         let room = Arc::new(EngineRoom::new(instances_max, memory_bytes_max)?);
-        // Idle instances hold slots: at least half of them must stay free for calls, whatever is kept warm.
-        let share = usize::try_from(instances_max).unwrap_or(usize::MAX) / 2 / policies.len().max(1);
-        let shelf = Arc::new(Shelf::new(policies.into_iter().map(|policy: PolicySettings| {
+        let cache = match cache_dir {
+            Some(dir) => Some(CodeCache::open(&dir).map_err(|source| HostError::Cache { dir, source })?),
+            None => None,
+        };
+        let entry = |settings: PolicySettings| {
             let lent = Lent {
-                policy: policy.name.as_str().into(),
+                policy: settings.name.as_str().into(),
                 verifier: verifier.clone(),
                 lists: Arc::clone(&lists),
                 sink: Arc::clone(&sink),
                 counters: Mutex::default(),
             };
-            (policy, Arc::new(lent))
-        })));
+            Entry { settings, lent: Arc::new(lent) }
+        };
+        let shelf = Arc::new(Shelf::new(policies.into_iter().map(entry).collect(), instances_max));
+        let toll = Arc::new(Toll::default());
 
         let (orders, inbox) = mpsc::sync_channel(ORDERS_MAX);
         // Watching begins before the first look, so that no change falls between the two.
@@ -65,11 +69,27 @@ impl Host {
             watch(&dir, move || loader::wake(&orders))?
         };
         let (ready, loaded) = mpsc::sync_channel(1);
-        Loader::new(room, Arc::clone(&shelf), dir, share.min(IDLE_PER_POLICY_MAX))?.start(inbox, ready)?;
+        Loader::new(room, Arc::clone(&shelf), dir, cache, Arc::clone(&toll))?.start(inbox, ready)?;
         // Each step of loading has its deadline, so this wait has an end; an error would mean that the thread is gone.
         let _ = loaded.recv();
-        Ok(Arc::new(Self { shelf, orders, _watcher: watcher }))
+        Ok(Arc::new(Self { shelf, toll, orders, _watcher: watcher }))
     }
+
+    /// How many components had to be compiled since the start, and how many generations configured. Neither grows when a
+    /// node goes back to a version it has kept.
+    #[must_use]
+    pub fn loads(&self) -> Loads {
+        Loads { compiled: self.toll.compiled.load(Ordering::Relaxed), configured: self.toll.configured.load(Ordering::Relaxed) }
+    }
+}
+
+/// What loading has cost a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loads {
+    /// Components that were compiled; those whose code was in the cache are not counted.
+    pub compiled: u64,
+    /// Generations that were configured and tried, well or not.
+    pub configured: u64,
 }
 
 #[async_trait]
@@ -85,11 +105,11 @@ impl Policies for Host {
     async fn apply(&self, plugin: &str, versions: Versions) -> Result<(), String> {
         let (reply, answer) = oneshot::channel();
         let order = Order::Apply { plugin: plugin.to_owned(), versions, reply };
-        self.orders.try_send(order).map_err(|_| "too many installations are waiting; try again".to_owned())?;
-        match tokio::time::timeout(INSTALL_PATIENCE, answer).await {
+        self.orders.try_send(order).map_err(|_| "too many changes are waiting; try again".to_owned())?;
+        match tokio::time::timeout(APPLY_PATIENCE, answer).await {
             Ok(Ok(installed)) => installed,
             Ok(Err(_)) => Err("the loader has ended".to_owned()),
-            Err(_) => Err(format!("still loading after {} s; its outcome will be in the log and the status", INSTALL_PATIENCE.as_secs())),
+            Err(_) => Err(format!("still loading after {} s; its outcome will be in the log and the status", APPLY_PATIENCE.as_secs())),
         }
     }
 }

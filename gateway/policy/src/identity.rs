@@ -82,24 +82,13 @@ impl VerifyError {
     }
 }
 
-/// Judges tokens against keys that may be replaced.
+/// Judges tokens against keys that may be replaced while it does.
 pub struct Verifier {
     issuer: String,
     audience: String,
     leeway: Duration,
-    trust: ArcSwap<Trust>,
-}
-
-/// Keys, and the tokens that they signed: both are replaced together, so that no token outlives the key that vouched for it.
-struct Trust {
-    ring: KeyRing,
+    ring: ArcSwap<KeyRing>,
     cache: Cache,
-}
-
-impl Trust {
-    fn new(ring: KeyRing) -> Arc<Self> {
-        Arc::new(Self { ring, cache: Cache::new(CACHE_TOKENS_MAX) })
-    }
 }
 
 impl Verifier {
@@ -108,34 +97,42 @@ impl Verifier {
     /// # Errors
     /// When a key cannot be read, is too weak, or no key is left.
     pub fn new(settings: VerifierSettings) -> Result<Self, KeysError> {
-        let ring = KeyRing::read(&settings.keys)?;
+        let ring = ArcSwap::from_pointee(KeyRing::read(&settings.keys)?);
         let VerifierSettings { issuer, audience, leeway, keys: _ } = settings;
-        Ok(Self { issuer, audience, leeway, trust: ArcSwap::new(Trust::new(ring)) })
+        Ok(Self { issuer, audience, leeway, ring, cache: Cache::new(CACHE_TOKENS_MAX) })
     }
 
-    /// Believes `keys` from now on, and nobody else.
+    /// Puts `keys` in place of all there were. A token that was signed by a key that is gone is refused from now on, though it
+    /// was verified before.
     ///
     /// # Errors
-    /// Like [`Verifier::new`]; then nothing changes.
-    pub fn replace(&self, keys: &Keys) -> Result<(), KeysError> {
-        self.trust.store(Trust::new(KeyRing::read(keys)?));
+    /// When a key cannot be read or none is left; the old keys stay.
+    pub fn replace(&self, keys: Keys) -> Result<(), KeysError> {
+        self.ring.store(Arc::new(KeyRing::read(&keys)?));
         Ok(())
     }
 
-    /// Believes nobody until keys are there again: every token has an unknown key.
+    /// Believes no key any more: every token is refused until there are new ones.
     pub fn forget_keys(&self) {
-        self.trust.store(Trust::new(KeyRing::empty()));
+        self.ring.store(Arc::new(KeyRing::empty()));
     }
 
-    /// Whether there is a key that `token` may have been signed with. What is no token at all needs none, so it counts as
-    /// known: no other key would help it.
+    /// Whether other keys could not make a difference to `token`: its key is on the ring, or it is not one that a key is ever
+    /// looked for. No signature is checked.
     #[must_use]
     pub fn key_is_known(&self, token: &str) -> bool {
-        let trust = self.trust.load();
-        if token.len() > TOKEN_BYTES_MAX || trust.cache.get(&Cache::digest(token)).is_some() {
+        if token.len() > TOKEN_BYTES_MAX {
             return true;
         }
-        jsonwebtoken::decode_header(token).map_or(true, |header| trust.ring.find(header.kid.as_deref()).is_some())
+        let ring = self.ring.load();
+        if self.cache.get(&Cache::digest(token)).is_some_and(|verified| ring.has(&verified.key)) {
+            return true;
+        }
+        match jsonwebtoken::decode_header(token) {
+            Err(_) => true,
+            Ok(header) if header.kid.is_none() && !ring.is_empty() => true,
+            Ok(header) => ring.find(header.kid.as_deref()).is_some(),
+        }
     }
 
     /// Who is behind `token` at `now`.
@@ -143,24 +140,24 @@ impl Verifier {
     /// # Errors
     /// Why nobody is.
     pub fn verify(&self, token: &str, now: UnixMillis) -> Result<Principal, VerifyError> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return Err(VerifyError::Malformed);
+        }
+        let ring = self.ring.load();
         let digest = Cache::digest(token);
-        let trust = self.trust.load();
-        if let Some(verified) = trust.cache.get(&digest) {
+        if let Some(verified) = self.cache.get(&digest).filter(|verified| ring.has(&verified.key)) {
             return self.in_time(&verified, now).map(|()| verified.principal.clone());
         }
-        let verified = self.check(token, &trust.ring)?;
+        let verified = self.check(token, &ring)?;
         // A token that is not valid yet is not kept: it would push out one that is.
         self.in_time(&verified, now)?;
         let principal = verified.principal.clone();
-        trust.cache.put(digest, verified);
+        self.cache.put(digest, verified);
         Ok(principal)
     }
 
     /// Everything about a token that does not change with time.
     fn check(&self, token: &str, ring: &KeyRing) -> Result<Verified, VerifyError> {
-        if token.len() > TOKEN_BYTES_MAX {
-            return Err(VerifyError::Malformed);
-        }
         let header = jsonwebtoken::decode_header(token).map_err(|_| VerifyError::Malformed)?;
         let key = ring.find(header.kid.as_deref()).ok_or(VerifyError::UnknownKey)?;
         if header.alg != key.algorithm {
@@ -180,7 +177,7 @@ impl Verifier {
             return Err(VerifyError::WrongAudience);
         }
         let not_before = claims.nbf.map_or(UnixMillis(0), claims::NumericDate::millis);
-        Ok(Verified { principal: claims.principal().ok_or(VerifyError::BadClaims)?, not_before })
+        Ok(Verified { principal: claims.principal().ok_or(VerifyError::BadClaims)?, not_before, key: key.print })
     }
 
     fn in_time(&self, verified: &Verified, now: UnixMillis) -> Result<(), VerifyError> {

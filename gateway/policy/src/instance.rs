@@ -9,10 +9,10 @@ use gateway_core::principal::Principal;
 use gateway_core::time::UnixMillis;
 use tokio::time::Instant;
 use wasmtime::component::HasSelf;
-use wasmtime::{ResourceLimiter, Store, UpdateDeadline};
+use wasmtime::{ResourceLimiter, Store, Trap, UpdateDeadline};
 
 use crate::bindings::{Policy, PolicyPre, wit};
-use crate::convert::{FactsView, HeadView, header_block};
+use crate::convert::{FactsView, fill_header_block, lower_head};
 use crate::engine::{EngineRoom, Slot};
 use crate::lent::Loan;
 
@@ -40,15 +40,27 @@ pub(crate) struct Time {
     last: Instant,
 }
 
+/// Most a guest may hand to the host at once, in its answer or in an argument of an import, counted in bytes of the host's
+/// memory. The largest answer that keeps every rule has less than a quarter of it; lifting more is not even begun.
+const HANDED_OVER_BYTES_MAX: usize = 1 << 20;
+
+/// Handles of resources; our world has none.
+const HANDLES_MAX: usize = 64;
+
+/// An instance that has grown beyond this part of its memory, in quarters, is replaced before it fails.
+const RETIRE_AT_QUARTERS: usize = 3;
+
+/// Room for header fields that an idle instance keeps.
+const BLOCK_BYTES_KEPT: usize = 16 << 10;
+
 /// How much longer than its limit a call may take by the clock, with all the waiting for a processor.
 const PATIENCE: u32 = 50;
 
 impl Time {
-    /// For a call that starts now and may run for `limit`.
-    pub(crate) fn of(limit: Duration) -> Self {
+    /// For a call that started at `now` and may run for `limit`.
+    pub(crate) fn of(now: Instant, limit: Duration) -> Self {
         // The first tick comes at once as often as not, so it is free.
         let ticks = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX).saturating_add(1);
-        let now = Instant::now();
         Self { ticks, slot_by: now + limit, last: now + limit * PATIENCE }
     }
 
@@ -69,8 +81,16 @@ pub(crate) struct Instance {
     exports: Policy,
     /// Calls answered so far.
     pub(crate) calls: u32,
+    /// Header fields of the call at hand; kept for the room they have.
+    blocks: Blocks,
     /// Declared last: the slot may only be free once the store is gone.
     _slot: Slot,
+}
+
+#[derive(Default)]
+struct Blocks {
+    request: String,
+    response: String,
 }
 
 /// The call's time is over.
@@ -89,9 +109,11 @@ impl Instance {
         config: &str,
         time: Time,
     ) -> Result<(Self, Result<wit::Manifest, String>), Fault> {
-        let memory = MemoryCap { bytes_max: memory_bytes_max, refused: false };
+        let memory = MemoryCap { bytes_max: memory_bytes_max, bytes: 0, bytes_at_start: 0, refused: false };
         let mut store = Store::new(room.engine(), GuestState { loan, time, memory });
         store.limiter(|state| &mut state.memory);
+        store.set_hostcall_fuel(HANDED_OVER_BYTES_MAX);
+        store.set_max_component_handles(HANDLES_MAX);
         // At each tick the guest gives its thread to others, and pays. It cannot run past its time by more than one tick, or
         // the one bulk instruction, at most as long as its memory, that it is in the middle of.
         store.epoch_deadline_callback(
@@ -102,7 +124,9 @@ impl Instance {
         store.set_epoch_deadline(1);
         let exports = pre.instantiate_async(&mut store).await.map_err(|error| fault(&error))?;
         let manifest = exports.call_configure(&mut store, config).await.map_err(|error| fault(&error))?;
-        Ok((Self { store, exports, calls: 0, _slot: slot }, manifest))
+        let memory = &mut store.data_mut().memory;
+        memory.bytes_at_start = memory.bytes;
+        Ok((Self { store, exports, calls: 0, blocks: Blocks::default(), _slot: slot }, manifest))
     }
 
     /// Puts one question to the guest. After a fault the instance must be dropped: its memory is in an unknown state.
@@ -112,21 +136,21 @@ impl Instance {
             Call::Request(_, facts) | Call::Attempt(_, facts, _) | Call::Message(facts, _) | Call::Response(_, facts, _) => facts,
         });
         self.begin(facts.now(), time);
-        let (store, exports) = (&mut self.store, &self.exports);
+        let (store, exports, blocks) = (&mut self.store, &self.exports, &mut self.blocks);
         let answered = match call {
             Call::Request(head, _) => {
-                let head = HeadView::new(head, wanted);
-                exports.call_on_request(store, head.lower(), facts.lower()).await
+                fill_header_block(&mut blocks.request, &head.headers, wanted);
+                exports.call_on_request(store, lower_head(head, &blocks.request), facts.lower()).await
             }
             Call::Attempt(head, _, attempt) => {
-                let head = HeadView::new(head, wanted);
+                fill_header_block(&mut blocks.request, &head.headers, wanted);
                 let attempt = wit::Attempt {
                     activity: attempt.activity.0,
                     sku: attempt.sku.0,
                     qty: attempt.qty,
                     idempotency_key: attempt.idempotency_key.as_deref(),
                 };
-                exports.call_on_attempt(store, head.lower(), facts.lower(), attempt).await
+                exports.call_on_attempt(store, lower_head(head, &blocks.request), facts.lower(), attempt).await
             }
             Call::Message(_, message) => {
                 let message =
@@ -134,12 +158,16 @@ impl Instance {
                 exports.call_on_message(store, facts.lower(), message).await
             }
             Call::Response(head, _, response) => {
-                let head = HeadView::new(head, wanted);
-                let headers = header_block(&response.headers, wanted);
-                let response = wit::Response { status: response.status, headers: &headers };
-                exports.call_on_response(store, head.lower(), facts.lower(), response).await
+                fill_header_block(&mut blocks.request, &head.headers, wanted);
+                fill_header_block(&mut blocks.response, &response.headers, wanted);
+                let response = wit::Response { status: response.status, headers: &blocks.response };
+                exports.call_on_response(store, lower_head(head, &blocks.request), facts.lower(), response).await
             }
         };
+        for block in [&mut blocks.request, &mut blocks.response] {
+            block.clear();
+            block.shrink_to(BLOCK_BYTES_KEPT);
+        }
         answered.map_err(|error| fault(&error))
     }
 
@@ -155,27 +183,38 @@ impl Instance {
         self.store.data().loan.proved()
     }
 
-    /// Whether the guest has asked for more memory than it may have.
-    pub(crate) fn was_refused_memory(&self) -> bool {
-        self.store.data().memory.refused
+    /// Whether the guest has asked for more memory than it may have, or will soon: it has grown since it was made, to most of
+    /// what it may have.
+    pub(crate) fn holds_too_much(&self) -> bool {
+        let MemoryCap { bytes_max, bytes, bytes_at_start, refused } = self.store.data().memory;
+        refused || (bytes > bytes_at_start && bytes > bytes_max / 4 * RETIRE_AT_QUARTERS)
     }
 }
 
-/// What a failed call was. Imports never fail and instances never exceed the pool, so what is left is the guest's doing.
+/// What a failed call was. Imports never fail, so what is left is the guest's doing.
 fn fault(error: &wasmtime::Error) -> Fault {
     if error.is::<OutOfTime>() {
         Fault::Timeout
     } else if error.is::<wasmtime::PoolConcurrencyLimitError>() {
         Fault::Overload
-    } else {
+    } else if error.is::<Trap>() {
         tracing::debug!(%error, "a guest trapped");
         Fault::Trap
+    } else {
+        // The guest's code ran well; what it handed over could not be read, or was too much.
+        tracing::debug!(%error, "what a guest hands over is unusable");
+        Fault::BadVerdict
     }
 }
 
 /// Linear memory of one instance. A guest that is refused usually traps; one that copes is still replaced.
+#[derive(Clone, Copy)]
 struct MemoryCap {
     bytes_max: usize,
+    /// What it has.
+    bytes: usize,
+    /// What it had once it was configured.
+    bytes_at_start: usize,
     refused: bool,
 }
 
@@ -183,6 +222,9 @@ impl ResourceLimiter for MemoryCap {
     fn memory_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
         let granted = desired <= self.bytes_max;
         self.refused |= !granted;
+        if granted {
+            self.bytes = desired;
+        }
         Ok(granted)
     }
 

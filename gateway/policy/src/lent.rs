@@ -20,6 +20,10 @@ const TOKENS_PER_CALL_MAX: usize = 4;
 const LINES_PER_CALL_MAX: u32 = 16;
 const VALUES_PER_CALL_MAX: u32 = 16;
 
+/// Entries of a list that one question hands over, and bytes of all of them: copying more would hold up the thread.
+const ENTRIES_LENT_MAX: usize = 65_536;
+const ENTRY_BYTES_LENT_MAX: usize = 1 << 20;
+
 /// Longest log line, in bytes.
 const LINE_BYTES_MAX: usize = 1_024;
 
@@ -116,6 +120,19 @@ impl identity::Host for Loan {
 impl lists::Host for Loan {
     fn contains(&mut self, list: String, key: String) -> bool {
         self.lent.lists.contains(&list, &key)
+    }
+
+    fn version(&mut self, list: String) -> u64 {
+        self.lent.lists.version(&list)
+    }
+
+    fn entries(&mut self, list: String) -> Vec<String> {
+        let mut bytes = 0;
+        let fits = |entry: &&Arc<str>| {
+            bytes += entry.len();
+            bytes <= ENTRY_BYTES_LENT_MAX
+        };
+        self.lent.lists.entries(&list).iter().take(ENTRIES_LENT_MAX).take_while(fits).map(|entry| String::from(&**entry)).collect()
     }
 }
 

@@ -6,18 +6,23 @@ use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gateway_core::ports::Versions;
+use gateway_core::policy::Digest;
+use gateway_core::policy::bundle::COMPONENT_BYTES_MAX;
+use gateway_core::ports::{Artefact, Versions};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
+use crate::code_cache::CodeCache;
+use crate::compiled::Compiled;
 use crate::engine::EngineRoom;
-use crate::generation::{COMPONENT_BYTES_MAX, Compiled, Generation, version_of};
+use crate::generation::Generation;
 use crate::settings::HostError;
-use crate::table::{Entry, Shelf};
+use crate::shelf::{Shelf, Slots};
 
 /// The folder is looked at when nothing has changed in it for this long: a file is rarely written in one piece.
 const QUIET: Duration = Duration::from_millis(100);
@@ -47,32 +52,62 @@ pub(crate) fn wake(orders: &SyncSender<Order>) {
     }
 }
 
+/// What loading has cost since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Toll {
+    /// Components that were compiled, not taken from the cache.
+    pub(crate) compiled: AtomicU64,
+    /// Generations that were configured and tried.
+    pub(crate) configured: AtomicU64,
+}
+
 /// State of the loader's thread.
 pub(crate) struct Loader {
     room: Arc<EngineRoom>,
     shelf: Arc<Shelf>,
     dir: PathBuf,
-    /// Warm instances one policy may keep.
-    idle_max: usize,
-    /// Digest of the file each plugin was last loaded from, well or not, by plugin.
-    seen: Vec<(String, Option<String>)>,
+    cache: Option<CodeCache>,
+    toll: Arc<Toll>,
+    plugins: Vec<Plugin>,
     /// The latest components that compiled, so that going back to one costs no compiling.
     recent: VecDeque<Arc<Compiled>>,
     runtime: Runtime,
 }
 
+/// A plugin and the policies it serves.
+struct Plugin {
+    name: String,
+    /// Indices of its policies.
+    entries: Vec<usize>,
+    /// Digest of the file it was last loaded from, well or not.
+    seen: Option<Digest>,
+}
+
+/// What became of loading one component for each policy of a plugin, in their order.
+type Loaded = Vec<(usize, Result<Arc<Generation>, String>)>;
+
 impl Loader {
-    pub(crate) fn new(room: Arc<EngineRoom>, shelf: Arc<Shelf>, dir: PathBuf, idle_max: usize) -> Result<Self, HostError> {
+    pub(crate) fn new(
+        room: Arc<EngineRoom>,
+        shelf: Arc<Shelf>,
+        dir: PathBuf,
+        cache: Option<CodeCache>,
+        toll: Arc<Toll>,
+    ) -> Result<Self, HostError> {
         // Guests yield to an executor and waiting for a slot needs a timer; nothing else runs on this one.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
             .map_err(|source| HostError::Thread { thread: "loader", source })?;
-        let mut plugins: Vec<String> = shelf.entries.iter().map(|entry| entry.settings.plugin.clone()).collect();
-        plugins.sort();
-        plugins.dedup();
-        let seen = plugins.into_iter().map(|plugin| (plugin, None)).collect();
-        Ok(Self { room, shelf, dir, idle_max, seen, recent: VecDeque::new(), runtime })
+        let mut plugins: Vec<Plugin> = Vec::new();
+        for (index, entry) in shelf.entries.iter().enumerate() {
+            let name = &entry.settings.plugin;
+            match plugins.iter_mut().find(|plugin| plugin.name == *name) {
+                Some(plugin) => plugin.entries.push(index),
+                None => plugins.push(Plugin { name: name.clone(), entries: vec![index], seen: None }),
+            }
+        }
+        Ok(Self { room, shelf, dir, cache, toll, plugins, recent: VecDeque::new(), runtime })
     }
 
     /// Loads what lies in the folder, then starts the thread that follows `orders`.
@@ -114,36 +149,119 @@ impl Loader {
         }
     }
 
+    /// Loads everything that `versions` names and is not kept already, and puts all of it up, or nothing.
     fn apply(&mut self, plugin: &str, versions: &Versions) -> Result<(), String> {
-        let shelf = Arc::clone(&self.shelf);
-        let Some(live) = &versions.live else { return Ok(()) };
-        for entry in shelf.entries.iter().filter(|entry| entry.settings.plugin == plugin) {
-            let loaded = self.compile(&live.component).and_then(|compiled| self.load(entry, &compiled));
-            self.report(entry, &loaded);
-            loaded?;
+        let Some(found) = self.plugins.iter().find(|known| known.name == plugin) else {
+            return Err(format!("no policy of this node is served by the plugin {plugin:?}"));
+        };
+        let entries = found.entries.clone();
+        let loaded = self.load_versions(&entries, versions);
+        match loaded {
+            Ok(changes) => {
+                self.shelf.put_up(changes);
+                for index in entries {
+                    self.shelf.note_apply(index, None);
+                }
+                let (live, candidate) = (versions.live.as_ref(), versions.candidate.as_ref());
+                let [live, candidate] =
+                    [live, candidate.map(|(candidate, _)| candidate)].map(|version| version.map(|version| version.digest.short()));
+                tracing::info!(plugin, live, candidate, "versions of a plugin changed");
+                Ok(())
+            }
+            Err((index, problem)) => {
+                tracing::error!(plugin, problem, "versions of a plugin not changed");
+                self.shelf.note_apply(index, Some(problem.clone()));
+                Err(problem)
+            }
         }
-        Ok(())
     }
 
-    /// Loads every file that differs from the last one seen under its name.
+    /// The slots of `entries` under `versions`. An error says at which policy it was.
+    fn load_versions(&mut self, entries: &[usize], versions: &Versions) -> Result<Vec<(usize, Slots)>, (usize, String)> {
+        let first = entries.first().copied().unwrap_or(0);
+        let mut changes = Vec::new();
+        for &index in entries {
+            let before = self.shelf.slots(index);
+            let mut bring = |artefact: &Artefact| match before.find(&artefact.digest) {
+                Some(kept) => Ok(kept),
+                None => {
+                    let compiled = self.compile(&artefact.digest, &artefact.component).map_err(|problem| (first, problem))?;
+                    self.load(index, &compiled).map_err(|problem| (index, problem))
+                }
+            };
+            let live = versions.live.as_ref().map(&mut bring).transpose()?;
+            let candidate = match &versions.candidate {
+                Some((artefact, stage)) => Some((bring(artefact)?, stage.clone())),
+                None => None,
+            };
+            let standby = versions.standby.as_ref().map(&mut bring).transpose()?;
+            let folder = before.folder.clone();
+            let pinned = live.is_some();
+            changes.push((index, Slots { pinned, live: live.or_else(|| folder.clone()), candidate, standby, folder }));
+        }
+        Ok(changes)
+    }
+
+    /// Loads every file that differs from the last one seen under its name. What cannot be loaded for one policy may be fine
+    /// for another with other settings.
     fn look(&mut self) {
-        for index in 0..self.seen.len() {
-            let (plugin, seen) = self.seen[index].clone();
-            let component = self.read(&plugin);
+        for number in 0..self.plugins.len() {
+            let Plugin { name, entries, seen } = &self.plugins[number];
+            let (entries, component) = (entries.clone(), self.read(name));
             // A file that is gone or unreadable is news each time it is found so: its error is shown until it is back.
-            let digest = component.as_ref().ok().map(|component| version_of(component));
-            if digest.is_some() && digest == seen {
+            let digest = component.as_ref().ok().map(|component| Digest::of(component));
+            if digest.is_some() && digest == *seen {
                 continue;
             }
-            let compiled = component.and_then(|component| self.compile(&component));
-            for entry in self.shelf.entries.iter().filter(|entry| entry.settings.plugin == plugin) {
-                let loaded = match &compiled {
-                    Ok(compiled) => self.load(entry, compiled),
-                    Err(problem) => Err(problem.clone()),
-                };
-                self.report(entry, &loaded);
+            let loaded = match (&component, &digest) {
+                (Ok(component), Some(digest)) => self.load_everywhere(&entries, digest, component),
+                (Ok(_), None) => continue,
+                (Err(problem), _) => entries.into_iter().map(|index| (index, Err(problem.clone()))).collect(),
+            };
+            self.put_up_folder(loaded);
+            self.plugins[number].seen = digest;
+        }
+    }
+
+    fn load_everywhere(&mut self, entries: &[usize], digest: &Digest, component: &[u8]) -> Loaded {
+        let mut compiled = None;
+        let mut load = |index: usize| {
+            if let Some(kept) = self.shelf.slots(index).find(digest) {
+                return Ok(kept);
             }
-            self.seen[index].1 = digest;
+            let compiled = match &compiled {
+                Some(compiled) => Result::clone(compiled),
+                None => compiled.insert(self.compile(digest, component)).clone(),
+            };
+            self.load(index, &*compiled?)
+        };
+        entries.iter().map(|&index| (index, load(index))).collect()
+    }
+
+    /// Makes what was loaded the folder's generations: live where the folder is followed, at hand elsewhere.
+    fn put_up_folder(&self, loaded: Loaded) {
+        let mut changes = Vec::new();
+        let mut errors = Vec::new();
+        for (index, loaded) in loaded {
+            match loaded {
+                Ok(generation) => {
+                    let before = self.shelf.slots(index);
+                    let folder = Some(generation);
+                    let live = if before.pinned { before.live } else { folder.clone() };
+                    changes.push((index, Slots { live, folder, ..before }));
+                    errors.push((index, None));
+                }
+                Err(problem) => errors.push((index, Some(problem))),
+            }
+        }
+        self.shelf.put_up(changes);
+        for (index, problem) in errors {
+            let (policy, version) = (&*self.shelf.entries[index].settings.name, self.shelf.version(index));
+            match &problem {
+                None => tracing::info!(policy, live = version.as_deref(), "policy loaded"),
+                Some(problem) => tracing::error!(policy, problem, stays = version.as_deref(), "policy not loaded"),
+            }
+            self.shelf.note_folder(index, problem);
         }
     }
 
@@ -159,33 +277,25 @@ impl Loader {
         }
     }
 
-    fn compile(&mut self, component: &[u8]) -> Result<Arc<Compiled>, String> {
-        let version = version_of(component);
-        if let Some(known) = self.recent.iter().find(|compiled| *compiled.version == *version) {
+    fn compile(&mut self, digest: &Digest, component: &[u8]) -> Result<Arc<Compiled>, String> {
+        if let Some(known) = self.recent.iter().find(|compiled| compiled.digest == *digest) {
             return Ok(Arc::clone(known));
         }
-        let compiled = Arc::new(Compiled::new(&self.room, version.into(), component)?);
+        // Whoever brought it has checked it, but here it gets the name under which its code is kept on disk.
+        if component.len() <= COMPONENT_BYTES_MAX && Digest::of(component) != *digest {
+            return Err(format!("the component is not the one called {}", digest.short()));
+        }
+        let compiled = Arc::new(Compiled::new(&self.room, self.cache.as_ref(), digest.clone(), component)?);
+        self.toll.compiled.fetch_add(u64::from(compiled.is_new_code), Ordering::Relaxed);
         self.recent.truncate(RECENT_MAX - 1);
         self.recent.push_front(Arc::clone(&compiled));
         Ok(compiled)
     }
 
-    fn load(&self, entry: &Entry, compiled: &Compiled) -> Result<(), String> {
+    fn load(&self, index: usize, compiled: &Compiled) -> Result<Arc<Generation>, String> {
+        let entry = &self.shelf.entries[index];
         let (room, lent, settings) = (Arc::clone(&self.room), Arc::clone(&entry.lent), entry.settings.clone());
-        let generation = self.runtime.block_on(Generation::load(room, lent, compiled, settings, self.idle_max))?;
-        self.shelf.publish(entry, generation);
-        Ok(())
-    }
-
-    fn report(&self, entry: &Entry, loaded: &Result<(), String>) {
-        let policy = &entry.settings.name;
-        let version = self.shelf.status_of(entry).version;
-        match loaded {
-            Ok(()) => tracing::info!(policy, version, "policy loaded"),
-            Err(problem) => {
-                tracing::error!(policy, problem, stays = version, "policy not loaded");
-                entry.fail(problem.clone());
-            }
-        }
+        self.toll.configured.fetch_add(1, Ordering::Relaxed);
+        self.runtime.block_on(Generation::load(room, lent, compiled, settings)).map(Arc::new)
     }
 }

@@ -13,6 +13,9 @@ pub struct Settings {
     /// Most guest instances alive at once, over all policies; at least 1. Each holds address space for 4 GiB, but only the
     /// memory it touches.
     pub instances_max: u32,
+    /// Where compiled code is kept between starts; `None` keeps none. Made when it is not there; refused when others may
+    /// write to it.
+    pub cache_dir: Option<PathBuf>,
 }
 
 /// A plugin in one role, with one configuration. One plugin may serve several policies.
@@ -78,6 +81,15 @@ pub enum HostError {
         #[source]
         source: std::io::Error,
     },
+    /// The folder for compiled code cannot be used, or is not private.
+    #[error("policies: use the folder for compiled code {}", dir.display())]
+    Cache {
+        /// The folder.
+        dir: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// The plugin folder cannot be watched.
     #[error("policies: watch the plugin folder {}", dir.display())]
     Watch {
@@ -128,7 +140,7 @@ mod tests {
 
     fn refused(change: impl FnOnce(&mut Settings)) -> bool {
         let policies = vec![PolicySettings::new("a", "p", "{}"), PolicySettings::new("b", "p", "{}")];
-        let mut settings = Settings { dir: PathBuf::new(), policies, instances_max: 1 };
+        let mut settings = Settings { dir: PathBuf::new(), policies, instances_max: 1, cache_dir: None };
         change(&mut settings);
         settings.check().is_err()
     }

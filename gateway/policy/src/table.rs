@@ -1,125 +1,131 @@
-//! Which generation of each policy is live. Readers take the whole table and keep it; the loader replaces it whole.
+//! Which generation of each policy answers. A request takes the whole table and keeps it; the loader replaces it whole.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use gateway_core::policy::regression::Counts;
-use gateway_core::policy::{Call, Fault, Phase};
-use gateway_core::ports::{Answer, Canary, PolicySet, PolicyStatus, Side};
+use gateway_core::policy::rollout::Stage;
+use gateway_core::policy::{Call, Effects, Fault, Phase, Verdict};
+use gateway_core::ports::{Answer, Canary, PolicySet, Side};
 use tokio::time::Instant;
 
 use crate::generation::Generation;
-use crate::lent::Lent;
-use crate::settings::PolicySettings;
+use crate::shadow::{self, Comparing};
+use crate::tally::Tally;
 
-/// One consistent choice of generations; what a request holds to its end.
+/// One consistent choice of generations; what a request holds to its end. In order of the policies' names.
 #[derive(Default, Clone)]
-pub(crate) struct Table(HashMap<String, Arc<Generation>>);
+pub(crate) struct Table(pub(crate) Vec<Arc<Seat>>);
+
+/// One policy's versions in one table.
+pub(crate) struct Seat {
+    pub(crate) policy: Arc<str>,
+    pub(crate) plugin: Arc<str>,
+    /// `None` until one could be loaded.
+    pub(crate) live: Option<Arc<Generation>>,
+    /// What the live generation did in this constellation.
+    pub(crate) tally: Arc<Tally>,
+    pub(crate) trial: Option<Arc<Trial>>,
+}
+
+/// A version on trial, and what it did.
+pub(crate) struct Trial {
+    pub(crate) generation: Arc<Generation>,
+    pub(crate) stage: Stage,
+    pub(crate) tally: Tally,
+    pub(crate) comparing: Comparing,
+}
+
+impl Table {
+    pub(crate) fn seat(&self, policy: &str) -> Option<&Arc<Seat>> {
+        let found = self.0.binary_search_by(|seat| (*seat.policy).cmp(policy)).ok()?;
+        self.0.get(found)
+    }
+
+    /// Puts `seat` in place of the one for the same policy.
+    pub(crate) fn put(&mut self, seat: Seat) {
+        let seat = Arc::new(seat);
+        match self.0.binary_search_by(|other| other.policy.cmp(&seat.policy)) {
+            Ok(found) => self.0[found] = seat,
+            Err(place) => self.0.insert(place, seat),
+        }
+    }
+}
+
+impl Seat {
+    /// The trial, when it is a canary.
+    fn canary(&self) -> Option<(&Trial, gateway_core::policy::rollout::Cohort)> {
+        let trial = self.trial.as_deref()?;
+        match trial.stage {
+            Stage::Canary(cohort) => Some((trial, cohort)),
+            Stage::Shadow => None,
+        }
+    }
+
+    /// The trial, when it is a shadow.
+    fn shadow(&self) -> Option<&Arc<Trial>> {
+        self.trial.as_ref().filter(|trial| trial.stage == Stage::Shadow)
+    }
+}
+
+impl Trial {
+    /// Asks the candidate and counts the answer.
+    pub(crate) async fn ask(&self, call: Call<'_>) -> Result<Verdict, Fault> {
+        ask(&self.generation, &self.tally, call).await.outcome
+    }
+}
 
 #[async_trait]
 impl PolicySet for Table {
-    fn takes_part(&self, policy: &str, _side: Side, phase: Phase) -> bool {
-        self.0.get(policy).is_none_or(|generation| generation.takes_part(phase))
+    fn takes_part(&self, policy: &str, side: Side, phase: Phase) -> bool {
+        let Some(seat) = self.seat(policy) else { return true };
+        let Some(live) = &seat.live else { return true };
+        match (side, seat.canary()) {
+            (Side::Candidate, Some((trial, _))) => trial.generation.takes_part(phase),
+            // A shadow may judge in phases that the live version leaves out, and that is a difference worth knowing.
+            (Side::Live | Side::Candidate, _) => {
+                live.takes_part(phase) || seat.shadow().is_some_and(|shadow| shadow.generation.takes_part(phase))
+            }
+        }
     }
 
-    fn canary(&self, _policy: &str) -> Option<Canary<'_>> {
-        None
+    fn canary(&self, policy: &str) -> Option<Canary<'_>> {
+        let seat = self.seat(policy)?;
+        seat.canary().map(|(_, cohort)| Canary { plugin: &seat.plugin, cohort })
     }
 
-    fn headers(&self, policy: &str, _side: Side) -> &[String] {
-        self.0.get(policy).map_or(&[], |generation| generation.wanted())
+    fn headers(&self, policy: &str, side: Side) -> &[String] {
+        let Some(seat) = self.seat(policy) else { return &[] };
+        let canary = seat.canary().filter(|_| side == Side::Candidate).map(|(trial, _)| &trial.generation);
+        canary.or(seat.live.as_ref()).map_or(&[], |generation| generation.wanted())
     }
 
-    async fn call(&self, policy: &str, _side: Side, call: Call<'_>) -> Answer {
-        let Some(generation) = self.0.get(policy) else {
+    async fn call(&self, policy: &str, side: Side, call: Call<'_>) -> Answer {
+        let seat = self.seat(policy);
+        if side == Side::Candidate
+            && let Some((trial, _)) = seat.and_then(|seat| seat.canary())
+        {
+            return ask(&trial.generation, &trial.tally, call).await;
+        }
+        let Some((seat, live)) = seat.and_then(|seat| Some((seat, seat.live.as_ref()?))) else {
             return Answer { version: Arc::from(""), micros: 0, outcome: Err(Fault::Missing) };
         };
+        let answer = ask(live, &seat.tally, call).await;
+        if let Some(trial) = seat.shadow() {
+            shadow::ask(trial, call, &answer.outcome);
+        }
+        answer
+    }
+}
+
+/// One question to one generation, timed and counted. A generation that does not take part has nothing against it.
+async fn ask(generation: &Generation, tally: &Tally, call: Call<'_>) -> Answer {
+    let (micros, outcome) = if generation.takes_part(call.phase()) {
         let started = Instant::now();
-        let outcome = generation.call(call).await;
-        let micros = u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX);
-        Answer { version: Arc::clone(&generation.version), micros, outcome }
-    }
-}
-
-/// What the host knows of one policy beyond its live generation.
-pub(crate) struct Entry {
-    pub(crate) settings: PolicySettings,
-    pub(crate) lent: Arc<Lent>,
-    history: Mutex<History>,
-}
-
-/// How loading went. Held while a generation is published, so that a status never mixes before and after.
-#[derive(Default)]
-struct History {
-    /// Why the last load failed.
-    error: Option<String>,
-    /// Every generation that somebody may still hold.
-    generations: Vec<Weak<Generation>>,
-}
-
-/// The live table and the entries behind it, in configuration order.
-pub(crate) struct Shelf {
-    live: ArcSwap<Table>,
-    pub(crate) entries: Vec<Entry>,
-}
-
-impl Shelf {
-    pub(crate) fn new(entries: impl Iterator<Item = (PolicySettings, Arc<Lent>)>) -> Self {
-        let entry = |(settings, lent)| Entry { settings, lent, history: Mutex::default() };
-        Self { live: ArcSwap::default(), entries: entries.map(entry).collect() }
-    }
-
-    pub(crate) fn current(&self) -> Arc<Table> {
-        self.live.load_full()
-    }
-
-    pub(crate) fn status(&self) -> Vec<PolicyStatus> {
-        self.entries.iter().map(|entry| self.status_of(entry)).collect()
-    }
-
-    pub(crate) fn status_of(&self, entry: &Entry) -> PolicyStatus {
-        let history = entry.history();
-        PolicyStatus {
-            name: entry.settings.name.clone(),
-            plugin: entry.settings.plugin.clone(),
-            counts: Counts::default(),
-            candidate: None,
-            standby: None,
-            version: self.live.load().0.get(&entry.settings.name).map(|generation| generation.version.to_string()),
-            error: history.error.clone(),
-            generations_live: history.generations.iter().filter(|generation| generation.strong_count() > 0).count(),
-        }
-    }
-
-    /// Makes `generation` the live one. Only the loader calls this, so nothing is lost between reading and storing.
-    pub(crate) fn publish(&self, entry: &Entry, generation: Generation) {
-        let generation = Arc::new(generation);
-        let superseded = {
-            let mut history = entry.history();
-            history.error = None;
-            history.generations.retain(|generation| generation.strong_count() > 0);
-            history.generations.push(Arc::downgrade(&generation));
-            let mut table = Table::clone(&self.live.load());
-            let superseded = table.0.insert(entry.settings.name.clone(), generation);
-            self.live.store(Arc::new(table));
-            superseded
-        };
-        if let Some(superseded) = superseded {
-            superseded.supersede();
-        }
-    }
-}
-
-impl Entry {
-    /// Remembers why a load failed.
-    pub(crate) fn fail(&self, error: String) {
-        self.history().error = Some(error);
-    }
-
-    fn history(&self) -> MutexGuard<'_, History> {
-        // Whoever panicked under this lock left at worst a line too few.
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+        let outcome = generation.call(call, started).await;
+        (u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX), outcome)
+    } else {
+        (0, Ok(Verdict::Proceed(Effects::default())))
+    };
+    tally.note(micros, &outcome);
+    Answer { version: Arc::clone(&generation.version), micros, outcome }
 }

@@ -8,15 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use gateway_core::policy::{Call, Fault, Phase, Verdict};
+use gateway_core::policy::{Call, Digest, Fault, Phase, Verdict};
 use gateway_core::principal::Principal;
 use gateway_core::time::UnixMillis;
+use tokio::time::Instant;
 use wasmtime::component::types::ComponentItem;
 
 use crate::bindings::wit;
+use crate::compiled::Compiled;
 use crate::convert;
 use crate::engine::EngineRoom;
-use crate::generation::{Compiled, check_manifest, version_of};
+use crate::generation::check_manifest;
 use crate::instance::{Instance, Time};
 use crate::lent::{Judge, Lent, Loan};
 use crate::lists::Lists;
@@ -88,7 +90,7 @@ impl Trial {
     /// A sentence for the author.
     pub fn new(component: &[u8], lending: Lending) -> Result<Self, String> {
         let room = EngineRoom::new(INSTANCES_MAX, MEMORY_BYTES_MAX).map_err(|error| error.to_string())?;
-        let compiled = Compiled::new(&room, version_of(component).into(), component)?;
+        let compiled = Compiled::new(&room, None, Digest::of(component), component)?;
         let lists = Lists::default();
         for (name, entries) in lending.lists {
             lists.replace(&name, entries).map_err(|error| error.to_string())?;
@@ -124,15 +126,15 @@ impl Trial {
     /// Whether a schema of its configuration is inside.
     #[must_use]
     pub fn has_schema(&self) -> bool {
-        false
+        self.compiled.schema.is_some()
     }
 
     /// Whether `config` fits the schema inside.
     ///
     /// # Errors
     /// Every mistake with its place.
-    pub fn check_configuration(&self, _config: &str) -> Result<(), String> {
-        Ok(())
+    pub fn check_configuration(&self, config: &str) -> Result<(), String> {
+        self.compiled.schema.as_ref().map_or(Ok(()), |schema| schema.check(config))
     }
 
     /// Configures it. The schema is not asked: what the guest itself says is part of what is tried.
@@ -155,7 +157,7 @@ impl Trial {
     }
 
     async fn make(&self, config: &str) -> Result<(Instance, Result<wit::Manifest, String>), Fault> {
-        let time = Time::of(PATIENCE);
+        let time = Time::of(Instant::now(), PATIENCE);
         let slot = self.room.slot(time.slot_by()).await.ok_or(Fault::Overload)?;
         let loan = Loan::new(Arc::clone(&self.lent), Arc::clone(&self.compiled.version));
         Instance::new(&self.room, slot, &self.compiled.pre, loan, MEMORY_BYTES_MAX, config, time).await
@@ -191,7 +193,7 @@ impl Subject<'_> {
             },
         };
         let phase = call.phase();
-        let answer = instance.ask(call, &self.manifest.headers, Time::of(PATIENCE)).await?;
+        let answer = instance.ask(call, &self.manifest.headers, Time::of(Instant::now(), PATIENCE)).await?;
         let verdict = convert::verdict(answer).ok_or(Fault::BadVerdict)?;
         verdict::check(&verdict, phase, instance.proved()).map_err(|_| Fault::BadVerdict)?;
         if self.mode == Mode::Warm {

@@ -3,12 +3,17 @@
 //! The field `x-conformance` of a request (or the content of a message) names the behaviour; the configuration can make
 //! `configure` itself fail.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use sluice_sdk::types::{
     Attempt, Charge, Effects, Facts, Manifest, Message, Phases, Principal, Refusal, Request, Response, Role, Scope, Verdict,
 };
+use sluice_sdk::bindings::sluice::policy::telemetry::Level;
 use sluice_sdk::{HeaderBlock, Host, Policy};
+
+/// Longer than any text a host should take.
+const HUGE: usize = 8 << 20;
 
 /// Questions this instance has answered: what an honest policy never keeps.
 static QUESTIONS: AtomicU32 = AtomicU32::new(0);
@@ -56,6 +61,17 @@ impl Policy for Conformance {
                 (0..100).for_each(|_| host.metric("conformance_total", 1.0));
                 Verdict::proceed()
             }
+            "ask-for-ever" => loop {
+                std::hint::black_box(host.contains("block-users", "nobody"));
+            },
+            "talk-for-ever" => loop {
+                host.log(Level::Info, "again");
+                host.metric("conformance_total", 1.0);
+            },
+            "verify-for-ever" => loop {
+                let _ = std::hint::black_box(host.verify("x.y.z"));
+            },
+            "verify-huge" => tags([host.verify(&"x".repeat(HUGE)).err().unwrap_or_default()]),
             word => behave(word),
         }
     }
@@ -109,6 +125,10 @@ fn behave(word: &str) -> Verdict {
         "charge-cost" => charge("k", 1, 2),
         "charge-key" => charge("", 1, 1),
         "charges" => Verdict::charge(vec![one_charge("k", 1, 1); 17]),
+        "million-charges" => Verdict::charge(vec![one_charge("k", 1, 1); 1_000_000]),
+        "million-tags" => tags((0..1_000_000).map(|_| String::new())),
+        "huge-text" => header("x-long", &"x".repeat(HUGE)),
+        "grow" => grow(),
         "tags" => tags((0..17).map(|number| number.to_string())),
         "tag" => tags(["has space".into()]),
         "score" => Verdict::Proceed(Effects { score: 101, ..Effects::default() }),
@@ -162,6 +182,14 @@ fn copy_for_ever() -> ! {
 fn recurse(depth: u64) -> u64 {
     let frame = [depth; 64];
     std::hint::black_box(recurse(frame[(depth % 64) as usize] + 1)) + 1
+}
+
+/// Keeps another MiB and answers how many MiB that makes.
+fn grow() -> Verdict {
+    static KEPT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+    let mut kept = KEPT.lock().expect("nobody panics while holding it");
+    kept.push(vec![1; 1 << 20]);
+    tags([format!("kept:{}", kept.len())])
 }
 
 fn allocate_for_ever() -> ! {

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define EXPORT(name) __attribute__((export_name(name)))
-#define IMPORT(interface, name) __attribute__((import_module("sluice:policy/" interface "@0.1.0"), import_name(name)))
+#define IMPORT(interface, name) __attribute__((import_module("sluice:policy/" interface "@0.1.1"), import_name(name)))
 
 typedef struct { const char *at; size_t length; } text;
 typedef struct { text *at; size_t length; } texts;

@@ -2,7 +2,7 @@
 //
 // The exports are the functions of wit/world.wit in camel case. A policy cannot wait, so nothing here is async.
 
-import { contains } from "sluice:policy/lists@0.1.0";
+import { contains } from "sluice:policy/lists@0.1.1";
 
 const DEFAULTS = { header: "x-client-id", list: "block-clients" };
 const NAME = /^[a-z0-9-]{1,64}$/;

@@ -13,6 +13,12 @@ pub trait Host {
     /// Whether `key` is on `list`.
     fn contains(&self, list: &str, key: &str) -> bool;
 
+    /// A number that is another one whenever `list` has changed; 0 while nobody has filled it.
+    fn version(&self, list: &str) -> u64;
+
+    /// The entries of `list` in ascending order of their bytes: the first 65,536, and no more than 1 MiB.
+    fn entries(&self, list: &str) -> Vec<String>;
+
     /// Writes a line to the host's log.
     fn log(&self, level: Level, text: &str);
 
@@ -30,6 +36,14 @@ impl Host for LentHost {
 
     fn contains(&self, list: &str, key: &str) -> bool {
         lists::contains(list, key)
+    }
+
+    fn version(&self, list: &str) -> u64 {
+        lists::version(list)
+    }
+
+    fn entries(&self, list: &str) -> Vec<String> {
+        lists::entries(list)
     }
 
     fn log(&self, level: Level, text: &str) {

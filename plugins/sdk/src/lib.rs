@@ -20,11 +20,12 @@ mod answer;
 mod host;
 mod policy;
 pub mod testing;
+pub mod text;
 mod view;
 
-pub use host::{Host, LentHost};
+pub use host::{Host, LentHost, Level};
 pub use policy::{Policy, configuration};
-pub use view::{Address, HeaderBlock, RequestView, network};
+pub use view::{Address, HeaderBlock, RequestView, canonical, covers, network, write_network};
 
 /// The types of the world, as the host sends them.
 pub mod types {

@@ -51,6 +51,15 @@ impl Host for FakeHost {
         self.lists.contains(&(list.to_owned(), key.to_owned()))
     }
 
+    fn version(&self, list: &str) -> u64 {
+        // A list in a test only grows, so its length says enough.
+        self.entries(list).len() as u64
+    }
+
+    fn entries(&self, list: &str) -> Vec<String> {
+        self.lists.iter().filter(|(name, _)| name == list).map(|(_, key)| key.clone()).collect()
+    }
+
     fn log(&self, _level: Level, text: &str) {
         self.lines.borrow_mut().push(text.to_owned());
     }

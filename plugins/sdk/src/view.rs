@@ -14,6 +14,11 @@ pub trait HeaderBlock {
     fn header(&self, name: &str) -> Option<&str> {
         self.block().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     }
+
+    /// Every field as name (lower case) and value, in order of arrival.
+    fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.block().lines().filter_map(|line| line.split_once(": "))
+    }
 }
 
 impl HeaderBlock for Request {
@@ -48,13 +53,37 @@ impl RequestView for Request {
     }
 }
 
+/// Whether `pattern` covers `path`: one that ends in `/` covers everything below it, any other covers itself.
+#[must_use]
+pub fn covers(pattern: &str, path: &str) -> bool {
+    if pattern.ends_with('/') { path.starts_with(pattern) } else { path == pattern }
+}
+
+/// The upper half of the addresses by which an IPv6 network reaches IPv4 hosts, `64:ff9b::/96` (RFC 6052, 2.1).
+const NAT64: u64 = 0x0064_ff9b_0000_0000;
+
+/// `address` under its one name: an IPv4 host that comes by way of `64:ff9b::/96` is that IPv4 host.
+#[must_use]
+pub fn canonical(address: Address) -> Address {
+    match address {
+        Address::V6((NAT64, lower)) => u32::try_from(lower).map_or(address, Address::V4),
+        Address::V4(_) | Address::V6(_) => address,
+    }
+}
+
 /// The network of `address` as a budget key: its first `v4_bits` or `v6_bits` bits, e.g. `192.0.2.0/24`. A home or an
 /// office owns a whole IPv6 network, so counting single IPv6 addresses would count nothing.
 #[must_use]
 pub fn network(address: Address, v4_bits: u8, v6_bits: u8) -> String {
     let mut key = String::new();
+    write_network(&mut key, address, v4_bits, v6_bits);
+    key
+}
+
+/// Appends [`network`] to `key`.
+pub fn write_network(key: &mut String, address: Address, v4_bits: u8, v6_bits: u8) {
     // Writing to a string cannot fail.
-    let _ = match address {
+    let _ = match canonical(address) {
         Address::V4(number) => {
             let bits = u32::from(v4_bits.min(32));
             let kept = number & u32::MAX.checked_shl(32 - bits).unwrap_or(0);
@@ -67,7 +96,6 @@ pub fn network(address: Address, v4_bits: u8, v6_bits: u8) -> String {
             write!(key, "{}/{bits}", std::net::Ipv6Addr::from(kept))
         }
     };
-    key
 }
 
 #[cfg(test)]
@@ -114,5 +142,27 @@ mod tests {
         assert_eq!(network(v6, 32, 48), "2001:db8:1::/48");
         assert_eq!(network(v6, 32, 128), "2001:db8:1:2::3/128");
         assert_eq!(network(v6, 32, 0), "::/0");
+    }
+
+    #[test]
+    fn an_ipv4_host_has_one_name_whichever_way_it_comes() {
+        let translated = Address::V6((0x0064_ff9b_0000_0000, 0xc000_024d));
+        assert_eq!(network(translated, 32, 64), "192.0.2.77/32");
+        assert_eq!(network(Address::V6((0x0064_ff9b_0000_0000, 0x1_c000_024d)), 32, 64), "64:ff9b::/64");
+        assert_eq!(network(Address::V6((0x0064_ff9b_0001_0000, 0xc000_024d)), 32, 64), "64:ff9b:1::/64");
+    }
+
+    #[test]
+    fn a_pattern_covers_what_is_below_it_or_itself() {
+        for (pattern, path, covered) in [
+            ("/a/", "/a/b", true),
+            ("/a/", "/a/", true),
+            ("/a/", "/a", false),
+            ("/a", "/a", true),
+            ("/a", "/a/b", false),
+            ("/", "/x", true),
+        ] {
+            assert_eq!(covers(pattern, path), covered, "{pattern} {path}");
+        }
     }
 }

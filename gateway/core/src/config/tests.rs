@@ -44,7 +44,8 @@ fn the_sample_file_shows_every_default() {
     ]);
     let sample = Config::parse("config/gateway.toml", SAMPLE, &secrets).unwrap();
     let chain: Vec<&str> = sample.policies.iter().map(|policy| &*policy.name).collect();
-    assert_eq!(chain, ["jwt-auth", "rate-limit", "anti-fraud"], "the file is one to start from, so it knows who is asking");
+    let promised = ["jwt-auth", "rate-limit", "anti-fraud", "sensitive-words", "faq-bot"];
+    assert_eq!(chain, promised, "the file is one to start from, so it knows who is asking");
     assert_eq!(Ok(Config { policies: Vec::new(), ..sample }), Config::parse("empty.toml", "", &secrets));
 }
 
@@ -90,12 +91,20 @@ fn the_dev_file_is_whole_and_keeps_the_promised_chain() {
             ("jwt-auth", &["/api/".to_owned(), "/ws/".to_owned(), "/im/".to_owned()][..], &[][..]),
             ("rate-limit", &["/api/".to_owned()][..], &[][..]),
             ("anti-fraud", &[][..], &["/api/seckill/buy".to_owned()][..]),
+            ("sensitive-words", &["/ws/chat".to_owned(), "/api/chat/".to_owned()][..], &[][..]),
+            ("faq-bot", &["/ws/chat".to_owned(), "/api/chat/".to_owned()][..], &[][..]),
+            ("demo", &["/api/".to_owned()][..], &[][..]),
         ]
     );
-    use OnFault::Closed;
+    use OnFault::{Closed, Open};
     let closed = FailPolicy { missing: Closed, trap: Closed, timeout: Closed, overload: Closed, bad_verdict: Closed, budgets: Closed };
     assert_eq!(config.policies[0].fail, closed, "without an identity nobody gets in");
     assert_eq!(config.policies[0].config_json, "{}", "nothing is exempt");
+    assert_eq!(config.policies[3].fail, FailPolicy { budgets: Open, ..closed }, "a filter that fails open is a way around it");
+    let open = FailPolicy { missing: Open, trap: Open, timeout: Open, overload: Open, bad_verdict: Open, budgets: Open };
+    assert_eq!(config.policies[4].fail, open, "people answer where the bot does not");
+    assert_eq!(config.policies[5].fail, open, "nothing is there, and nothing waits for it");
+    assert!(!config.lists["sensitive-words"].is_empty());
 }
 
 #[test]

@@ -42,6 +42,18 @@ impl Counts {
         self.micros[bucket.min(BUCKETS - 1)] += 1;
     }
 
+    /// Takes over what was counted elsewhere at the same time.
+    pub fn add(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.refusals += other.refusals;
+        self.traps += other.traps;
+        self.timeouts += other.timeouts;
+        self.bad_verdicts += other.bad_verdicts;
+        for (sum, count) in self.micros.iter_mut().zip(other.micros) {
+            *sum += count;
+        }
+    }
+
     /// The time that 99 of 100 calls stay below, rounded up to a power of two, in microseconds; 0 without calls.
     #[must_use]
     pub fn p99_micros(&self) -> u64 {
@@ -234,6 +246,19 @@ mod tests {
         // Traps need no comparison, refusals do.
         assert!(judge(&counts(100, 10, 100, &Err(Fault::Trap)), &Counts::default(), &Limits::default()).is_some());
         assert_eq!(judge(&counts(100, 10, 100, &refuse()), &Counts::default(), &Limits::default()), None);
+    }
+
+    #[test]
+    fn counts_of_two_places_add_up() {
+        let (mut sum, refused) = (counts(10, 3, 0, &refuse()), counts(5, 900, 2, &refuse()));
+        sum.add(&refused);
+        sum.add(&counts(1, 3, 1, &Err(Fault::Trap)));
+        let mut same = counts(10, 3, 0, &refuse());
+        for call in 0..5 {
+            same.note(900, &if call < 2 { refuse() } else { Ok(Verdict::Proceed(Effects::default())) });
+        }
+        same.note(3, &Err(Fault::Trap));
+        assert_eq!(sum, same);
     }
 
     #[test]

@@ -7,12 +7,16 @@ use gateway_core::principal::Principal;
 use gateway_core::time::UnixMillis;
 use sha2::{Digest as _, Sha256};
 
+use super::keys::Print;
+
 pub(super) type Digest = [u8; 32];
 
 /// What a good token says, times included: they are checked at each use.
 pub(super) struct Verified {
     pub(super) principal: Principal,
     pub(super) not_before: UnixMillis,
+    /// The key that signed it: it is only good while that key is.
+    pub(super) key: Print,
 }
 
 /// Two halves: what is used moves to the young one, and when that is full the old one is forgotten whole. Bounded without
@@ -72,7 +76,7 @@ mod tests {
     fn verified() -> Verified {
         let principal =
             Principal { id: PrincipalId::parse("u").unwrap(), role: Role::User, shop: None, scopes: Vec::new(), expires_at: UnixMillis(0) };
-        Verified { principal, not_before: UnixMillis(0) }
+        Verified { principal, not_before: UnixMillis(0), key: [0; 32] }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
+use sha2::{Digest as _, Sha256};
 
 /// HMAC-SHA-256 loses strength with a shorter key (RFC 7518, 3.2).
 const SECRET_BYTES_MIN: usize = 32;
@@ -18,7 +19,7 @@ pub enum Keys {
     PublicKeyPem(String),
     /// A JSON Web Key Set (RFC 7517) as text.
     Jwks(String),
-    /// None yet: every token has an unknown key until they are replaced.
+    /// None yet, or none any more: no token is believed.
     None,
 }
 
@@ -58,14 +59,18 @@ pub enum KeysError {
     Empty,
 }
 
+/// Tells one key from another: a SHA-256 over what it is made of, its name and its algorithm.
+pub(super) type Print = [u8; 32];
+
 /// One key and what it is for.
 pub(super) struct Key {
     id: Option<String>,
+    pub(super) print: Print,
     pub(super) algorithm: Algorithm,
     pub(super) decoding: DecodingKey,
 }
 
-/// The keys of a verifier; empty only before there are any, and after they were forgotten.
+/// The keys of a verifier; empty only when nobody has given any.
 pub(super) struct KeyRing(Vec<Key>);
 
 impl KeyRing {
@@ -94,11 +99,28 @@ impl KeyRing {
             (None, _) => None,
         }
     }
+
+    /// Whether the key of that print is still on the ring.
+    pub(super) fn has(&self, print: &Print) -> bool {
+        self.0.iter().any(|key| key.print == *print)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Key {
+    fn new(id: Option<String>, algorithm: Algorithm, decoding: DecodingKey, material: &[u8]) -> Self {
+        let name = format!("{algorithm:?} {id:?} ");
+        let print = Sha256::new().chain_update(name).chain_update(material).finalize().into();
+        Self { id, print, algorithm, decoding }
+    }
 }
 
 fn hs256(id: Option<String>, secret: &[u8]) -> Option<Key> {
     let decoding = DecodingKey::from_secret(secret).ok().filter(|_| secret.len() >= SECRET_BYTES_MIN)?;
-    Some(Key { id, algorithm: Algorithm::HS256, decoding })
+    Some(Key::new(id, Algorithm::HS256, decoding, secret))
 }
 
 fn pem_key(pem: &[u8]) -> Option<Key> {
@@ -107,7 +129,7 @@ fn pem_key(pem: &[u8]) -> Option<Key> {
         .or_else(|_| DecodingKey::from_ec_pem(pem).map(|key| (Algorithm::ES256, key)))
         .or_else(|_| DecodingKey::from_ed_pem(pem).map(|key| (Algorithm::EdDSA, key)))
         .ok()?;
-    Some(Key { id: None, algorithm, decoding })
+    Some(Key::new(None, algorithm, decoding, pem))
 }
 
 fn set_keys(text: &str) -> Result<Vec<Key>, KeysError> {
@@ -155,5 +177,6 @@ fn set_key(jwk: &Jwk, id: Option<String>) -> Result<Option<Key>, &'static str> {
     };
     let algorithm = algorithm.ok_or("has an `alg` that its `kty` cannot do")?;
     let decoding = DecodingKey::from_jwk(jwk).map_err(|_| "cannot be decoded")?;
-    Ok(Some(Key { id, algorithm, decoding }))
+    let material = serde_json::to_vec(&jwk.algorithm).map_err(|_| "cannot be written")?;
+    Ok(Some(Key::new(id, algorithm, decoding, &material)))
 }

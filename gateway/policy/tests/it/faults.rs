@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use gateway_core::id::{ActivityId, SessionId, ShopId, SkuId};
 use gateway_core::policy::{Attempt, Call, Fault, Message, Phase, ResponseHead, Verdict};
+use gateway_core::ports::Side;
 use gateway_policy::{Mode, PolicySettings};
 use tempfile::TempDir;
 
@@ -70,6 +71,47 @@ fn a_fault_costs_one_call_and_no_more() {
 }
 
 #[test]
+fn a_guest_that_asks_or_talks_for_ever_runs_out_of_time() {
+    for mode in MODES {
+        let rig = Rig::new(vec![short(mode)]);
+        on_one_thread(async {
+            for behaviour in ["ask-for-ever", "talk-for-ever", "verify-for-ever"] {
+                assert_eq!(rig.behave("short", behaviour).await.outcome, Err(Fault::Timeout), "{behaviour} {mode:?}");
+                assert_eq!(word(&rig.behave("short", "allow").await.outcome), "proceed", "after {behaviour}");
+            }
+        });
+        assert!(rig.counted.lock().unwrap().len() <= 16, "what it said was bounded");
+    }
+}
+
+#[test]
+fn what_a_guest_hands_over_is_bounded_before_it_is_taken() {
+    for mode in MODES {
+        let roomy = PolicySettings { mode, memory_bytes_max: 1 << 30, ..conformance("roomy") };
+        let rig = Rig::new(vec![roomy]);
+        on_one_thread(async {
+            for behaviour in ["million-charges", "million-tags", "huge-text", "verify-huge"] {
+                assert_eq!(rig.behave("roomy", behaviour).await.outcome, Err(Fault::BadVerdict), "{behaviour} {mode:?}");
+                assert_eq!(word(&rig.behave("roomy", "allow").await.outcome), "proceed", "after {behaviour}");
+            }
+        });
+    }
+}
+
+#[test]
+fn an_instance_that_has_grown_to_most_of_its_memory_is_replaced() {
+    let rig = Rig::new(vec![PolicySettings { memory_bytes_max: 8 << 20, ..conformance("p") }]);
+    on_one_thread(async {
+        let mut highest = 0;
+        for _ in 0..30 {
+            let tag = effects(rig.behave("p", "grow").await).tags.remove(0);
+            highest = highest.max(tag.trim_start_matches("kept:").parse::<u32>().unwrap());
+        }
+        assert!((2..8).contains(&highest), "kept {highest} MiB");
+    });
+}
+
+#[test]
 fn an_answer_that_breaks_a_rule_is_no_answer() {
     let rig = Rig::new(vec![conformance("p")]);
     let nonsense = [
@@ -106,20 +148,20 @@ fn a_message_and_a_response_are_held_to_the_rules_too() {
         let set = rig.set();
         let facts = facts();
         let text = |content: &str| Message { session: SessionId(1), shop: ShopId(2), kind: "text".into(), content: content.into() };
-        let replaced = effects(set.call("p", Call::Message(&facts, &text("replace"))).await);
+        let replaced = effects(set.call("p", Side::Live, Call::Message(&facts, &text("replace"))).await);
         assert_eq!(replaced.replace.as_deref(), Some("***"));
-        let replied = effects(set.call("p", Call::Message(&facts, &text("reply"))).await);
+        let replied = effects(set.call("p", Side::Live, Call::Message(&facts, &text("reply"))).await);
         assert_eq!(replied.reply.as_deref(), Some("hello"));
-        assert_eq!(set.call("p", Call::Message(&facts, &text("header"))).await.outcome, Err(Fault::BadVerdict));
+        assert_eq!(set.call("p", Side::Live, Call::Message(&facts, &text("header"))).await.outcome, Err(Fault::BadVerdict));
 
         let response = ResponseHead { status: 404, headers: Vec::new() };
-        let seen = effects(set.call("p", Call::Response(&head("/", &[]), &facts, &response)).await);
+        let seen = effects(set.call("p", Side::Live, Call::Response(&head("/", &[]), &facts, &response)).await);
         assert_eq!(seen.set_headers, [("x-status".to_owned(), "404".to_owned())]);
         let framing = head("/", &[("x-conformance", "framing")]);
-        assert_eq!(set.call("p", Call::Response(&framing, &facts, &response)).await.outcome, Err(Fault::BadVerdict));
+        assert_eq!(set.call("p", Side::Live, Call::Response(&framing, &facts, &response)).await.outcome, Err(Fault::BadVerdict));
 
         let attempt = Attempt { activity: ActivityId(u64::MAX), sku: SkuId(2), qty: 9_999, idempotency_key: None };
-        let asked = effects(set.call("p", Call::Attempt(&head("/", &[]), &facts, &attempt)).await);
+        let asked = effects(set.call("p", Side::Live, Call::Attempt(&head("/", &[]), &facts, &attempt)).await);
         assert_eq!(asked.tags, [format!("attempt:{}:2:9999", u64::MAX)]);
     });
 }
@@ -192,7 +234,7 @@ fn a_call_that_is_given_up_gives_its_slot_back() {
 fn a_guest_sees_only_the_headers_it_asked_for() {
     let rig = Rig::new(vec![conformance("p")]);
     let head = head("/", &[("cookie", "secret"), ("x-seen", "1"), ("x-conformance", "headers"), ("authorization", "secret")]);
-    let seen = on_one_thread(async { effects(rig.set().call("p", Call::Request(&head, &facts())).await).tags });
+    let seen = on_one_thread(async { effects(rig.set().call("p", Side::Live, Call::Request(&head, &facts())).await).tags });
     assert_eq!(seen, ["x-seen:1", "x-conformance:headers"]);
 }
 
@@ -210,7 +252,7 @@ fn an_unknown_policy_is_missing_and_takes_part_everywhere() {
     let rig = Rig::new(vec![conformance("p")]);
     let set = rig.set();
     for phase in [Phase::Request, Phase::Attempt, Phase::Message, Phase::Response] {
-        assert!(set.takes_part("nobody", phase) && set.takes_part("p", phase));
+        assert!(set.takes_part("nobody", Side::Live, phase) && set.takes_part("p", Side::Live, phase));
     }
     assert_eq!(on_one_thread(rig.behave("nobody", "allow")).outcome, Err(Fault::Missing));
 }

@@ -1,7 +1,5 @@
 //! What a component may want from the host.
 
-use gateway_core::ports::Policies;
-
 use crate::support::{Rig, conformance};
 
 /// A component that imports the instance `name` and does nothing else.
@@ -28,7 +26,7 @@ async fn refuses_a_component_that_wants_more_than_the_world_has() {
         "sluice:policy/secrets@0.1.0",
         "evil",
     ] {
-        let refused = rig.host.install("p", importing(name)).await.unwrap_err();
+        let refused = rig.install("conformance", &importing(name)).await.unwrap_err();
         assert!(refused.starts_with(&format!("it imports {name}, and a policy may import nothing but ")), "{refused}");
     }
     assert_eq!(rig.status("p").version, Rig::new(vec![conformance("p")]).status("p").version);

@@ -4,8 +4,10 @@
 
 mod faults;
 mod imports;
+mod loading;
 mod policies;
 mod reload;
+mod rollouts;
 mod support;
 mod tokens;
 mod world;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use gateway_core::policy::{Fault, Phase};
-use gateway_core::ports::Policies;
+use gateway_core::ports::Side;
 use tempfile::TempDir;
 
 use crate::support::{Rig, behave, component, conformance, effects, eventually, place, policy, variant, word};
@@ -86,8 +86,7 @@ async fn hundreds_of_swaps_fail_no_call_and_leave_one_generation() {
         .collect();
 
     for swap in 0..SWAPS {
-        let installed = rig.host.install("p", variants[usize::from(swap % 2)].clone()).await.unwrap();
-        assert_eq!(installed.error, None);
+        rig.install("conformance", &variants[usize::from(swap % 2)]).await.unwrap();
     }
     done.store(true, Ordering::Relaxed);
     for caller in callers {
@@ -111,14 +110,16 @@ async fn a_component_that_cannot_be_loaded_changes_nothing() {
         ("a component of another world", b"\0asm\x0d\0\x01\0".to_vec(), "not a policy of this world"),
     ];
     for (what, bytes, sentence) in cases {
-        let refused = rig.host.install("p", bytes).await.unwrap_err();
+        let refused = rig.install("conformance", &bytes).await.unwrap_err();
+        assert_eq!(refused.lines().count(), 1, "{refused}");
         assert!(refused.contains(sentence), "{what}: {refused}");
         let status = rig.status("p");
         assert_eq!((status.version, status.error), (before.clone(), Some(refused)), "{what}");
         assert_eq!(word(&rig.behave("p", "allow").await.outcome), "proceed", "{what}");
     }
-    assert!(rig.host.install("nobody", good.clone()).await.unwrap_err().contains("no policy is named"));
-    assert!(rig.host.install("p", good).await.unwrap().error.is_none(), "the next good one clears the error");
+    assert!(rig.install("nobody", &good).await.unwrap_err().contains("no policy of this node"));
+    rig.install("conformance", &good).await.unwrap();
+    assert_eq!(rig.status("p").error, None, "the next good one clears the error");
 }
 
 #[tokio::test]
@@ -147,5 +148,5 @@ async fn one_file_serves_policies_of_different_configuration() {
         let charges = effects(behave(&*set, name, "-").await).charges;
         assert_eq!((charges[0].budget.as_str(), charges[0].limit), (name, limit));
     }
-    assert!(set.takes_part("lax", Phase::Request) && !set.takes_part("lax", Phase::Message));
+    assert!(set.takes_part("lax", Side::Live, Phase::Request) && !set.takes_part("lax", Side::Live, Phase::Message));
 }

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use gateway_core::policy::{Call, Effects, Facts, Fault, Verdict};
-use gateway_core::ports::{Answer, Policies, PolicySet, PolicyStatus};
+use bytes::Bytes;
+use gateway_core::policy::{Call, Digest, Effects, Facts, Fault, Verdict};
+use gateway_core::ports::{Answer, Artefact, Policies, PolicySet, PolicyStatus, Side, Versions};
 use gateway_core::request::RequestHead;
 use gateway_core::time::UnixMillis;
-use gateway_policy::{Host, Keys, Lists, Mode, PolicySettings, Settings, Verifier, VerifierSettings};
+use gateway_policy::{Host, HostError, Keys, Lists, Mode, PolicySettings, Settings, Verifier, VerifierSettings};
 use tempfile::TempDir;
 
 pub(crate) const ISSUER: &str = "sluice";
@@ -68,17 +69,24 @@ impl Rig {
     }
 
     pub(crate) fn in_folder(dir: TempDir, policies: Vec<PolicySettings>, instances_max: u32) -> Self {
-        let settings = Settings { dir: dir.path().to_owned(), policies, instances_max };
-        let keys = Keys::Secret(SECRET.to_vec());
-        let verifier = VerifierSettings { issuer: ISSUER.into(), audience: AUDIENCE.into(), leeway: Duration::from_secs(5), keys };
+        let settings = Settings { dir: dir.path().to_owned(), policies, instances_max, cache_dir: Some(code_cache()) };
+        Self::start(dir, settings)
+    }
+
+    pub(crate) fn start(dir: TempDir, settings: Settings) -> Self {
         let lists = Arc::new(Lists::default());
         let counted = Arc::new(Mutex::new(Vec::new()));
         let sink = {
             let counted = Arc::clone(&counted);
             Arc::new(move |policy: &str, name: &str, value: f64| counted.lock().unwrap().push((policy.to_owned(), name.to_owned(), value)))
         };
-        let host = Host::start(settings, Arc::new(Verifier::new(verifier).unwrap()), Arc::clone(&lists), sink).unwrap();
+        let host = Host::start(settings, verifier(), Arc::clone(&lists), sink).unwrap();
         Self { host, dir, lists, counted }
+    }
+
+    /// For settings that a host may refuse.
+    pub(crate) fn try_start(settings: Settings) -> Result<Arc<Host>, HostError> {
+        Host::start(settings, verifier(), Arc::default(), Arc::new(|_: &str, _: &str, _: f64| ()))
     }
 
     pub(crate) fn set(&self) -> Arc<dyn PolicySet> {
@@ -89,6 +97,11 @@ impl Rig {
         self.host.status().into_iter().find(|status| status.name == policy).unwrap()
     }
 
+    /// Makes `live` the live version of `plugin`, without a trial.
+    pub(crate) async fn install(&self, plugin: &str, live: &[u8]) -> Result<(), String> {
+        self.host.apply(plugin, Versions { live: Some(artefact(live)), ..Versions::default() }).await
+    }
+
     /// Asks the conformance guest behind `policy` to behave as `word`.
     pub(crate) async fn behave(&self, policy: &str, word: &str) -> Answer {
         behave(&*self.set(), policy, word).await
@@ -96,7 +109,23 @@ impl Rig {
 }
 
 pub(crate) async fn behave(set: &dyn PolicySet, policy: &str, word: &str) -> Answer {
-    set.call(policy, Call::Request(&head("/", &[("x-conformance", word)]), &facts())).await
+    set.call(policy, Side::Live, Call::Request(&head("/", &[("x-conformance", word)]), &facts())).await
+}
+
+fn verifier() -> Arc<Verifier> {
+    let keys = Keys::Secret(SECRET.to_vec());
+    let settings = VerifierSettings { issuer: ISSUER.into(), audience: AUDIENCE.into(), leeway: Duration::from_secs(5), keys };
+    Arc::new(Verifier::new(settings).unwrap())
+}
+
+/// A component as a node fetches it.
+pub(crate) fn artefact(component: &[u8]) -> Artefact {
+    Artefact { digest: Digest::of(component), component: Bytes::copy_from_slice(component) }
+}
+
+/// Where all tests keep compiled code, so that each component is compiled once.
+pub(crate) fn code_cache() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("policy-code")
 }
 
 /// Puts a whole file into a watched folder, the way a careful operator does.

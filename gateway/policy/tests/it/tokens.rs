@@ -274,3 +274,99 @@ fn refuses_keys_that_could_not_be_trusted() {
     assert_eq!(jwks_with(|set| set["keys"].as_array_mut().unwrap().push(json!({"kty": "AKP", "kid": "new"}))), "", "RFC 7517, 5");
     assert_eq!(jwks_with(|set| drop(set["keys"][0].as_object_mut().unwrap().remove("alg"))), "");
 }
+
+#[test]
+fn t1_a_public_key_is_not_a_secret_t2_and_an_empty_secret_is_no_key() {
+    let mut set = jwks();
+    set["keys"][0].as_object_mut().unwrap().remove("alg");
+    let verifier = verifier(Keys::Jwks(set.to_string()));
+    let empty = raw(&json!({"alg": "HS256", "kid": "rsa-1"}), &claims(json!({})), b"");
+    assert_eq!(verifier.verify(&empty, NOW), Err(VerifyError::WrongAlgorithm));
+    // The signature that an empty HMAC key would make.
+    let signed = jsonwebtoken::encode(
+        &Header { kid: Some("rsa-1".into()), ..Header::new(Algorithm::HS256) },
+        &claims(json!({})),
+        &secret_key(RSA_PUBLIC.as_bytes()),
+    );
+    assert_eq!(verifier.verify(&signed.unwrap(), NOW), Err(VerifyError::WrongAlgorithm));
+}
+
+#[test]
+fn t5_a_key_vouches_only_for_tokens_that_name_it() {
+    let verifier = verifier(Keys::Jwks(jwks().to_string()));
+    let ec = EncodingKey::from_ec_pem(EC).unwrap();
+    let borrowed = signed(Algorithm::ES256, Some("rsa-1"), &claims(json!({})), &ec);
+    assert_eq!(verifier.verify(&borrowed, NOW), Err(VerifyError::WrongAlgorithm));
+    // Five parts are an encrypted token, which nobody here decrypts.
+    assert_eq!(verifier.verify("a.b.c.d.e", NOW), Err(VerifyError::Malformed));
+}
+
+#[test]
+fn t6_a_token_is_for_us_when_it_says_so() {
+    for (audience, good) in [(json!(null), false), (json!([]), false), (json!(["other", AUDIENCE]), true), (json!(7), false)] {
+        assert_eq!(secret().verify(&hs(json!({ "aud": audience })), NOW).is_ok(), good, "{audience}");
+    }
+}
+
+fn rsa_token(kid: &str) -> String {
+    signed(Algorithm::RS256, Some(kid), &claims(json!({})), &EncodingKey::from_rsa_pem(RSA).unwrap())
+}
+
+#[test]
+fn a_withdrawn_key_takes_the_tokens_it_signed_with_it() {
+    let verifier = verifier(Keys::Jwks(jwks().to_string()));
+    let token = rsa_token("rsa-1");
+    assert!(verifier.verify(&token, NOW).is_ok());
+    assert!(verifier.key_is_known(&token));
+
+    let mut without = jwks();
+    without["keys"].as_array_mut().unwrap().remove(0);
+    verifier.replace(Keys::Jwks(without.to_string())).unwrap();
+    assert_eq!(verifier.verify(&token, NOW), Err(VerifyError::UnknownKey), "though it was verified before");
+    assert!(!verifier.key_is_known(&token));
+
+    verifier.replace(Keys::Jwks(jwks().to_string())).unwrap();
+    assert!(verifier.verify(&token, NOW).is_ok(), "the key is back");
+}
+
+#[test]
+fn another_key_under_the_same_name_is_another_key() {
+    let rsa = verifier(Keys::PublicKeyPem(RSA_PUBLIC.into()));
+    let token = rsa_token("any");
+    assert!(rsa.verify(&token, NOW).is_ok());
+    rsa.replace(Keys::PublicKeyPem(EC_PUBLIC.into())).unwrap();
+    assert_eq!(rsa.verify(&token, NOW), Err(VerifyError::WrongAlgorithm));
+}
+
+#[test]
+fn keys_that_cannot_be_read_leave_the_old_ones() {
+    let verifier = secret();
+    assert!(verifier.replace(Keys::Jwks("{}".into())).is_err());
+    assert!(verifier.verify(&hs(json!({})), NOW).is_ok());
+}
+
+#[test]
+fn without_keys_every_token_is_of_an_unknown_key() {
+    let verifier = verifier(Keys::None);
+    let token = hs(json!({}));
+    assert_eq!(verifier.verify(&token, NOW), Err(VerifyError::UnknownKey));
+    assert!(!verifier.key_is_known(&token));
+    verifier.replace(Keys::Secret(SECRET.to_vec())).unwrap();
+    assert!(verifier.verify(&token, NOW).is_ok());
+    verifier.forget_keys();
+    assert_eq!(verifier.verify(&token, NOW), Err(VerifyError::UnknownKey), "cached or not");
+}
+
+#[test]
+fn only_a_key_that_could_come_is_worth_looking_for() {
+    let verifier = verifier(Keys::Jwks(jwks().to_string()));
+    for (token, known) in [
+        (rsa_token("rsa-1"), true),
+        (rsa_token("rsa-2"), false),
+        (hs(json!({})), true),
+        ("x.y.z".to_owned(), true),
+        ("x".repeat(9_000), true),
+    ] {
+        assert_eq!(verifier.key_is_known(&token), known, "{token:.40}");
+    }
+}

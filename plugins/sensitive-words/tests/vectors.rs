@@ -1,0 +1,3 @@
+//! The vectors beside the manifest, natively; `sluice plugin test` asks the component the same.
+
+sluice_sdk::vectors!(sensitive_words::SensitiveWords);
