@@ -7,9 +7,14 @@ use crate::cluster::Cluster;
 use crate::settings::CLOSED;
 use crate::tokens;
 
-/// Conformance answers the message `reply` with `hello`.
+const QUESTION: &str = "你们几点开门?";
+const ANSWER: &str = "每天 9:00-21:00。";
+
 fn bot() -> String {
-    format!("[[policies]]\nname = \"bot\"\nplugin = \"conformance\"\ntimeout_ms = 2000\nexact = [\"/ws/chat\"]\nfail = {CLOSED}\n")
+    format!(
+        "[[policies]]\nname = \"faq-bot\"\ntimeout_ms = 2000\nexact = [\"/ws/chat\"]\nfail = {CLOSED}\n\
+         [[policies.config.answers]]\nname = \"hours\"\nany = [\"几点开门\"]\nreply = \"{ANSWER}\"\n"
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -23,14 +28,14 @@ async fn a_user_is_answered_once_after_the_question_however_often_it_is_sent() {
     let session = opened["sessionId"].as_str().unwrap().to_owned();
     agent.expect("assigned").await.unwrap();
 
-    let question = json!({ "type": "text", "sessionId": session, "content": "reply", "clientMsgId": "q1" });
+    let question = json!({ "type": "text", "sessionId": session, "content": QUESTION, "clientMsgId": "q1" });
     user.send(question.clone()).await.unwrap();
     let accepted = user.expect("accepted").await.unwrap();
     assert_eq!(accepted["seq"], 1, "{accepted}");
     let answer = user.expect("text").await.unwrap();
-    assert_eq!((&answer["seq"], &answer["content"]), (&json!(2), &json!("hello")), "{answer}");
+    assert_eq!((&answer["seq"], &answer["content"]), (&json!(2), &json!(ANSWER)), "{answer}");
     assert_eq!(answer["sender"], json!({ "kind": "agent", "id": "bot", "bot": true }), "{answer}");
-    for content in ["reply", "hello"] {
+    for content in [QUESTION, ANSWER] {
         let seen = agent.expect("text").await.unwrap();
         assert_eq!(seen["content"], content, "the agent sees both: {seen}");
     }
@@ -43,14 +48,14 @@ async fn a_user_is_answered_once_after_the_question_however_often_it_is_sent() {
     phone.send(question).await.unwrap();
     phone.expect("accepted").await.unwrap();
     // Nobody answers an agent in a user's name, and a message behind the repeated ones shows that they brought nothing.
-    agent.send(json!({ "type": "text", "sessionId": session, "content": "reply", "clientMsgId": "a1" })).await.unwrap();
+    agent.send(json!({ "type": "text", "sessionId": session, "content": QUESTION, "clientMsgId": "a1" })).await.unwrap();
     let seen = agent.expect("accepted").await.unwrap();
     assert_eq!(seen["seq"], 3, "{seen}");
     let heard = user.expect("text").await.unwrap();
-    assert_eq!((&heard["seq"], &heard["content"]), (&json!(3), &json!("reply")), "{heard}");
+    assert_eq!((&heard["seq"], &heard["content"]), (&json!(3), &json!(QUESTION)), "{heard}");
     user.assert_quiet().await.unwrap();
 
     let stored = cluster.ledger().await.unwrap().messages(&session).await.unwrap();
     let stored: Vec<_> = stored.iter().map(|message| (message.seq, message.sender.as_str(), message.content.as_str())).collect();
-    assert_eq!(stored, [(1, "asker", "reply"), (2, "bot", "hello"), (3, "desk", "reply")]);
+    assert_eq!(stored, [(1, "asker", QUESTION), (2, "bot", ANSWER), (3, "desk", QUESTION)]);
 }

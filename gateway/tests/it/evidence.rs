@@ -105,7 +105,7 @@ async fn another_version_is_asked_what_was_recorded() {
     assert_eq!((code, told.as_str()), (0, "5 asked, 0 changed; 9 of other policies, 0 unreadable\n"));
 
     let stricter = folder.path().join("stricter.json");
-    fs::write(&stricter, r#"{ "roles": [{ "path": "/api/", "roles": ["agent"] }] }"#).unwrap();
+    fs::write(&stricter, r#"{ "rules": [{ "path": "/api/", "roles": ["agent"] }] }"#).unwrap();
     let (code, told) = replay("jwt-auth", &["--config", &stricter.display().to_string()]).await;
     assert_eq!(code, 1, "{told}");
     assert!(
