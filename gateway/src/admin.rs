@@ -120,9 +120,12 @@ async fn ready(State(node): State<Arc<Node>>) -> Response {
 }
 
 async fn metrics(State(node): State<Arc<Node>>) -> Response {
-    let live = node.policies.status().iter().map(|policy| policy.generations_live).sum::<usize>();
+    let policies = node.policies.status();
+    let live = policies.iter().map(|policy| policy.generations_live).sum::<usize>();
     node.metrics.policy_generations_live.set(i64::try_from(live).unwrap_or(i64::MAX));
-    match node.metrics.render() {
+    let text = node.metrics.render();
+    node.metrics.forget_versions(&policies);
+    match text {
         Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
         Err(error) => Refused::new(StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL", error.to_string()).into_response(),
     }

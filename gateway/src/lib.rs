@@ -11,11 +11,15 @@ mod routes;
 mod socket;
 mod worker;
 
+mod bearer;
 mod charging;
 mod clock;
 mod decisions;
 mod health;
+mod jwks;
 mod node;
+mod recording;
 mod sale;
 mod telemetry;
 mod token;
+mod witness;

@@ -14,6 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::decisions::Decisions;
 use crate::health::Health;
+use crate::jwks::Jwks;
+use crate::recording::Recorder;
 use crate::sale::batcher::Batcher;
 use crate::sale::catalog::Catalog;
 use crate::telemetry::Metrics;
@@ -51,6 +53,10 @@ pub(crate) struct Node {
     pub bindings: Vec<Binding>,
     /// Tokens, for what happens after the handshake.
     pub verifier: Arc<Verifier>,
+    /// Fetches the keys that tokens are verified with, when they are behind a URL.
+    pub jwks: Option<Arc<Jwks>>,
+    /// The recording, when there is one.
+    pub recorder: Option<Arc<Recorder>>,
     /// Makes order numbers.
     pub order_key: OrderKey,
     /// The lots it knows.

@@ -15,7 +15,9 @@ use gateway_stores::{MysqlSettings, MysqlStore, NatsBus, NatsSettings, RedisSett
 use crate::clock;
 use crate::decisions::Decisions;
 use crate::health::{Dependency, Health};
+use crate::jwks::Jwks;
 use crate::node::{Drain, Node, Ports, Sockets};
+use crate::recording::Recorder;
 use crate::sale::batcher::Batcher;
 use crate::sale::catalog::Catalog;
 use crate::telemetry::Metrics;
@@ -31,13 +33,19 @@ pub(crate) enum Backing {
 
 /// A node over `config`. Does not wait for services: they are named in `/readyz` until they are there.
 pub(crate) async fn node(config: Config, backing: Backing) -> anyhow::Result<Arc<Node>> {
-    let (ports, dependencies) = match backing {
+    let (ports, mut dependencies) = match backing {
         Backing::Embedded => (embedded(), Vec::new()),
         Backing::Services => services(&config).await?,
     };
     let verifier = Arc::new(verifier(&config)?);
     let metrics = Arc::new(Metrics::new().context("cannot register metrics")?);
     let policies = policies(&config, verifier.clone())?;
+    let jwks = match &config.tokens.key {
+        TokenKey::JwksUrl(settings) => Some(Jwks::start(settings, verifier.clone(), metrics.clone())?),
+        TokenKey::Secret(_) | TokenKey::PublicKeyFile(_) | TokenKey::JwksFile(_) => None,
+    };
+    dependencies.extend(jwks.clone().map(|jwks| jwks as Arc<dyn Dependency>));
+    let recorder = Recorder::start(&config, &metrics)?.map(Arc::new);
     let order_key = OrderKey::new(config.sale.order_key.expose().as_bytes()).context("sale.order_key")?;
     Ok(Arc::new(Node {
         name: name(&config),
@@ -52,6 +60,8 @@ pub(crate) async fn node(config: Config, backing: Backing) -> anyhow::Result<Arc
         drain: Drain::default(),
         order_key,
         verifier,
+        jwks,
+        recorder,
         metrics,
         policies,
         ports,
@@ -130,7 +140,8 @@ fn verifier(config: &Config) -> anyhow::Result<Verifier> {
         TokenKey::Secret(secret) => Keys::Secret(secret.expose().as_bytes().to_vec()),
         TokenKey::PublicKeyFile(file) => Keys::PublicKeyPem(read(file)?),
         TokenKey::JwksFile(file) => Keys::Jwks(read(file)?),
-        TokenKey::JwksUrl(_) => anyhow::bail!("tokens.jwks_url is not served yet"),
+        // Fetched when a node runs; until then every token is refused.
+        TokenKey::JwksUrl(_) => Keys::None,
     };
     let settings = VerifierSettings { issuer: tokens.issuer.clone(), audience: tokens.audience.clone(), leeway: tokens.leeway, keys };
     Verifier::new(settings).context("tokens")

@@ -4,6 +4,7 @@ mod bench;
 mod build;
 mod check;
 mod new;
+mod replay;
 mod sign;
 mod test;
 
@@ -33,6 +34,11 @@ pub(super) enum Plugin {
     /// Signs FOLDER/NAME.wasm: FOLDER/NAME.bundle is what nodes accept.
     #[command(after_help = "Example:\n  sluice plugin sign demo\n  sluice plugin sign demo --key team.key")]
     Sign(sign::Options),
+    /// Asks a version what nodes recorded, and prints what it would answer otherwise.
+    #[command(after_help = "Example:\n  sluice plugin replay demo --recording recording.jsonl\n  \
+                            sluice plugin replay demo.wasm --recording recording.jsonl --config config/gateway.toml --policy demo --json\n\n\
+                            Exit code: 0 when every verdict is the same, 1 when one is not, or nothing could be asked.")]
+    Replay(replay::Options),
 }
 
 #[derive(Debug, Args)]
@@ -59,6 +65,7 @@ pub(super) fn run(command: &Plugin) -> anyhow::Result<()> {
         Plugin::Test(subject) => test::run(&subject.folder.folder, subject.json),
         Plugin::Bench(subject) => bench::run(&subject.folder.folder, subject.json),
         Plugin::Sign(options) => sign::run(options),
+        Plugin::Replay(options) => replay::run(options),
     }
 }
 

@@ -37,7 +37,9 @@ pub(super) fn serve(file: &Path) -> anyhow::Result<()> {
 
 /// `sluice worker`.
 pub(super) fn worker(file: &Path) -> anyhow::Result<()> {
-    let config = load::config(file, &[])?;
+    let mut config = load::config(file, &[])?;
+    // Policies are asked nothing here, and a node beside it may read the same configuration.
+    config.recording.file = None;
     runtime(&config)?.block_on(async {
         telemetry::start_logging(config.log)?;
         let node = wiring::node(config, Backing::Services).await?;

@@ -223,7 +223,7 @@ async fn changed(dev: &Dev, version: &str) -> String {
 }
 
 /// The built policies in a folder of the test's own.
-fn copied_plugins() -> TempDir {
+pub(crate) fn copied_plugins() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let plugins = settings::plugins().unwrap();
     for entry in fs::read_dir(&plugins).unwrap() {
@@ -235,14 +235,14 @@ fn copied_plugins() -> TempDir {
     folder
 }
 
-fn replace(file: &Path, component: &[u8]) {
+pub(crate) fn replace(file: &Path, component: &[u8]) {
     let beside = file.with_extension("new");
     fs::write(&beside, component).unwrap();
     fs::rename(&beside, file).unwrap();
 }
 
 /// The same component with another digest: a custom section, which changes nothing, at its end.
-fn rebuilt(component: &[u8], mark: &[u8]) -> Vec<u8> {
+pub(crate) fn rebuilt(component: &[u8], mark: &[u8]) -> Vec<u8> {
     const NAME: &[u8] = b"build";
     let size = u8::try_from(1 + NAME.len() + mark.len()).expect("one byte of LEB128 is enough");
     assert!(size < 0x80);
