@@ -1,9 +1,13 @@
 //! The command line. Exit codes: 0 done, 1 refused or failed, 2 wrong use.
 
 mod check;
+mod cluster;
 mod dev;
+mod list;
 mod load;
 mod migrate;
+mod operator;
+mod plugin;
 mod run;
 mod token;
 
@@ -42,6 +46,12 @@ enum Command {
     /// Makes a token signed with tokens.secret.
     #[command(after_help = "Example:\n  sluice token --sub alice --role user --ttl 1h\n  sluice token --sub a1 --role agent --shop 1")]
     Token(token::Options),
+    /// Plugins: their versions on a running cluster.
+    #[command(subcommand)]
+    Plugin(plugin::Command),
+    /// Lists that policies look keys up in, on a running cluster.
+    #[command(subcommand)]
+    List(list::Command),
 }
 
 #[derive(Debug, Args)]
@@ -60,6 +70,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Migrate(file) => migrate::run(&file.config),
         Command::Check(file) => check::run(&file.config),
         Command::Token(options) => token::run(&options),
+        Command::Plugin(command) => plugin::run(&command),
+        Command::List(command) => list::run(&command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,6 +16,7 @@ mod clock;
 mod decisions;
 mod health;
 mod node;
+mod rollouts;
 mod sale;
 mod telemetry;
 mod token;

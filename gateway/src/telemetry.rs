@@ -77,6 +77,10 @@ metrics! {
     policy_seconds: HistogramVec = seconds("policy_seconds", "Time of policy calls.", &["policy"]);
     /// Generations alive over all policies.
     policy_generations_live: IntGauge = IntGauge::new("policy_generations_live", "Policy generations held by somebody.");
+    /// Comparisons of a shadow with the live version, by difference; `none` is the word for equal.
+    policy_shadow: IntCounterVec = counters("policy_shadow_total", "Verdicts of a shadow compared.", &["policy", "difference"]);
+    /// Trials this node has ended.
+    policy_rollbacks: IntCounterVec = counters("policy_rollbacks_total", "Trials ended by this node.", &["policy", "reason"]);
     /// Purchase attempts by outcome.
     admit: IntCounterVec = counters("admit_total", "Purchase attempts judged.", &["outcome"]);
     /// Attempts per admission call.

@@ -8,7 +8,9 @@ use gateway_core::config::{Config, Mode, TokenKey};
 use gateway_core::policy::chain::Binding;
 use gateway_core::ports::{Policies, PolicyStatus, PortError};
 use gateway_core::sale::order_no::OrderKey;
-use gateway_embedded::{Clock, EmbeddedAdmission, EmbeddedBudgets, EmbeddedBus, EmbeddedChatLedger, EmbeddedPresence, EmbeddedSaleLedger};
+use gateway_embedded::{
+    Clock, EmbeddedAdmission, EmbeddedBudgets, EmbeddedBus, EmbeddedChatLedger, EmbeddedPresence, EmbeddedRegistry, EmbeddedSaleLedger,
+};
 use gateway_policy::{Host, Keys, Lists, PolicySettings, Settings, Verifier, VerifierSettings};
 use gateway_stores::{MysqlSettings, MysqlStore, NatsBus, NatsSettings, RedisSettings, RedisStore};
 
@@ -16,6 +18,7 @@ use crate::clock;
 use crate::decisions::Decisions;
 use crate::health::{Dependency, Health};
 use crate::node::{Drain, Node, Ports, Sockets};
+use crate::rollouts::{Parts, Rollouts};
 use crate::sale::batcher::Batcher;
 use crate::sale::catalog::Catalog;
 use crate::telemetry::Metrics;
@@ -37,10 +40,21 @@ pub(crate) async fn node(config: Config, backing: Backing) -> anyhow::Result<Arc
     };
     let verifier = Arc::new(verifier(&config)?);
     let metrics = Arc::new(Metrics::new().context("cannot register metrics")?);
-    let policies = policies(&config, verifier.clone())?;
+    let lists = Arc::new(lists(&config)?);
+    let policies = policies(&config, verifier.clone(), lists.clone())?;
     let order_key = OrderKey::new(config.sale.order_key.expose().as_bytes()).context("sale.order_key")?;
+    let name = name(&config);
+    let parts = Parts {
+        node: name.clone(),
+        registry: ports.registry.clone(),
+        policies: policies.clone(),
+        lists,
+        metrics: metrics.clone(),
+        keep: backing == Backing::Services,
+    };
     Ok(Arc::new(Node {
-        name: name(&config),
+        name,
+        rollouts: Rollouts::new(&config, parts),
         catalog: Catalog::new(ports.sales.clone()),
         batcher: Batcher::new(ports.admission.clone(), metrics.clone(), config.sale.batch_max, config.sale.batch_wait),
         bindings: config.policies.iter().map(Binding::from).collect(),
@@ -77,6 +91,7 @@ fn embedded() -> Ports {
         presence: Arc::new(EmbeddedPresence::new(clock.clone())),
         sales: Arc::new(EmbeddedSaleLedger::new()),
         chats: Arc::new(EmbeddedChatLedger::new(clock)),
+        registry: Arc::new(EmbeddedRegistry::new()),
     }
 }
 
@@ -99,6 +114,7 @@ async fn services(config: &Config) -> anyhow::Result<(Ports, Vec<Arc<dyn Depende
         presence: redis.clone(),
         sales: mysql.clone(),
         chats: mysql.clone(),
+        registry: nats.clone(),
     };
     let dependencies: Vec<Arc<dyn Dependency>> = vec![Arc::new(Redis(redis)), Arc::new(Nats(nats)), Arc::new(Mysql(mysql))];
     Ok((ports, dependencies))
@@ -120,7 +136,7 @@ pub(crate) async fn migrate(config: &Config) -> anyhow::Result<()> {
 
 /// Loads every configured policy once and says how each fared.
 pub(crate) fn check_policies(config: &Config) -> anyhow::Result<Vec<PolicyStatus>> {
-    Ok(policies(config, Arc::new(verifier(config)?))?.status())
+    Ok(policies(config, Arc::new(verifier(config)?), Arc::new(lists(config)?))?.status())
 }
 
 fn verifier(config: &Config) -> anyhow::Result<Verifier> {
@@ -136,7 +152,16 @@ fn verifier(config: &Config) -> anyhow::Result<Verifier> {
     Verifier::new(settings).context("tokens")
 }
 
-fn policies(config: &Config, verifier: Arc<Verifier>) -> anyhow::Result<Arc<Host>> {
+/// What the configuration says; the registry may replace it.
+fn lists(config: &Config) -> anyhow::Result<Lists> {
+    let lists = Lists::default();
+    for (name, entries) in &config.lists {
+        lists.replace(name, entries.iter().cloned()).with_context(|| format!("lists.{name}"))?;
+    }
+    Ok(lists)
+}
+
+fn policies(config: &Config, verifier: Arc<Verifier>, lists: Arc<Lists>) -> anyhow::Result<Arc<Host>> {
     let policies = config
         .policies
         .iter()
@@ -154,12 +179,8 @@ fn policies(config: &Config, verifier: Arc<Verifier>) -> anyhow::Result<Arc<Host
         })
         .collect();
     let settings = Settings { dir: config.plugins.dir.clone(), policies, instances_max: config.plugins.instances_max };
-    let lists = Lists::default();
-    for (name, entries) in &config.lists {
-        lists.replace(name, entries.iter().cloned()).with_context(|| format!("lists.{name}"))?;
-    }
     let sink = Arc::new(|policy: &str, metric: &str, value: f64| tracing::debug!(policy, metric, value, "metric of a guest"));
-    Host::start(settings, verifier, Arc::new(lists), sink).context("cannot start the policy host")
+    Host::start(settings, verifier, lists, sink).context("cannot start the policy host")
 }
 
 struct Redis(Arc<RedisStore>);
