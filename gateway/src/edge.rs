@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use gateway_core::id::PrincipalId;
 use gateway_core::policy::chain::ChainState;
-use gateway_core::policy::{Attempt, Facts, Phase};
+use gateway_core::policy::{Attempt, Facts};
 use gateway_core::ports::PolicySet;
 use gateway_core::principal::Role;
 use gateway_core::request::RequestHead;
@@ -30,12 +30,11 @@ use pingora_core::{Error, ErrorSource, ErrorType};
 use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, Session};
 use rand::Rng;
-use serde_json::json;
 
 use crate::clock;
-use crate::edge::guard::Guard;
+use crate::decisions::{RequestRecord, Verdicts};
+use crate::edge::guard::{Course, Guard};
 use crate::edge::listener::HeadArrived;
-use crate::edge::respond::Reply;
 use crate::health;
 use crate::node::Node;
 use crate::routes::outcome::{Failure, Outcome};
@@ -56,8 +55,10 @@ pub(crate) struct Exchange {
     trace_id: String,
     target: Target,
     head: Option<RequestHead>,
-    chain: ChainState,
+    chain: Course,
     policies: Arc<dyn PolicySet>,
+    /// Why the upstream's response is not passed on.
+    withheld: Option<Failure>,
     arrived: Option<HeadArrived>,
     attempts: usize,
     body_bytes: u64,
@@ -83,7 +84,7 @@ impl Edge {
         let mut head = convert::request_head(session, &node.config.edge, &exchange.trace_id)?;
         exchange.target = Target::find(&self.router, node.demo.get().is_some(), &head.host, &head.method, &head.path);
         head.route = Arc::from(exchange.target.label());
-        exchange.chain.facts.device = head.header("x-device-id").map(str::to_owned);
+        exchange.chain.state.facts.device = head.header("x-device-id").map(str::to_owned);
         let head = exchange.head.insert(head);
         let mut guard = Guard::new(node, &*exchange.policies, &mut exchange.chain, head);
         guard.request().await?;
@@ -122,8 +123,7 @@ impl Edge {
             }
             Target::ChatSocket => {
                 guard.charge().await?;
-                let principal = exchange.chain.facts.principal.clone().ok_or(Failure::Unauthenticated)?;
-                takeover::chat(&self.node, session, head, principal).await?;
+                takeover::chat(&self.node, session, head, &mut guard, &exchange.policies).await?;
                 Ok(Next::TakenOver)
             }
             Target::Demo(path) => {
@@ -139,7 +139,24 @@ impl Edge {
         }
     }
 
-    async fn answer(&self, session: &mut Session, exchange: &mut Exchange, reply: &Reply) -> pingora_core::Result<()> {
+    /// Answers with what the request came to, unless the response phase has something against it.
+    async fn answer(&self, session: &mut Session, exchange: &mut Exchange, came_to: &Result<Outcome, Failure>) -> pingora_core::Result<()> {
+        let mut reply = respond::reply(came_to, &exchange.trace_id);
+        let mut head = convert::response_head(&reply, &exchange.trace_id)?;
+        if let Some(request) = &exchange.head {
+            let mut guard = Guard::new(&self.node, &*exchange.policies, &mut exchange.chain, request);
+            if guard.judges_responses() {
+                match guard.response(&convert::judged(&head)).await {
+                    Ok(edits) => convert::edit(&mut head, edits)?,
+                    // Who refused first has the word.
+                    Err(_) if matches!(came_to, Err(Failure::Refused(_))) => {}
+                    Err(refused) => {
+                        reply = respond::reply(&Err(refused), &exchange.trace_id);
+                        head = convert::response_head(&reply, &exchange.trace_id)?;
+                    }
+                }
+            }
+        }
         // A body that was not read would be taken for the next request; ending the connection is cheaper than reading it.
         let unread = !session.as_downstream_mut().is_body_done();
         if unread || self.node.drain.started() {
@@ -147,9 +164,9 @@ impl Edge {
         }
         exchange.answered = reply.status;
         let no_body = reply.body.is_empty() || session.req_header().method == http::Method::HEAD;
-        session.write_response_header(convert::response_head(reply, &exchange.trace_id)?, no_body).await?;
+        session.write_response_header(head, no_body).await?;
         if !no_body {
-            session.write_response_body(Some(reply.body.clone()), true).await?;
+            session.write_response_body(Some(reply.body), true).await?;
         }
         if unread {
             convert::linger(session).await;
@@ -157,7 +174,7 @@ impl Edge {
         Ok(())
     }
 
-    fn log(&self, session: &Session, exchange: &Exchange, error: Option<&Error>) {
+    fn log(&self, session: &Session, exchange: &mut Exchange, error: Option<&Error>) {
         let status = if exchange.answered != 0 { exchange.answered } else { session.response_written().map_or(0, |r| r.status.as_u16()) };
         let seconds = exchange.started.elapsed().as_secs_f64();
         let route = exchange.target.label();
@@ -169,7 +186,7 @@ impl Edge {
             // A head that was refused is not repeated in the log: it may be anything.
             None => (session.req_header().method.as_str(), "-", "-".into()),
         };
-        let principal = exchange.chain.facts.principal.as_ref().map_or("-", |principal| principal.id.as_str());
+        let principal = exchange.chain.state.facts.principal.as_ref().map_or("-", |principal| principal.id.as_str());
         // A token may stand in the path of an old chat client; the log gets the route instead.
         let path = if path.starts_with("/im/") { "/im/{token}" } else { path };
         tracing::info!(
@@ -177,19 +194,11 @@ impl Edge {
             trace_id = exchange.trace_id, method, path, status, client, principal, route,
             ms = seconds * 1_000.0, error = error.map(tracing::field::display),
         );
-        for decision in &exchange.chain.decisions {
-            metrics.policy_calls.with_label_values(&[&*decision.policy, &*decision.version, decision.outcome.as_str()]).inc();
-            metrics.policy_seconds.with_label_values(&[&*decision.policy]).observe(f64::from(decision.micros) / 1e6);
-        }
-        if !exchange.chain.decisions.is_empty() {
-            let policies: Vec<_> = exchange
-                .chain
-                .decisions
-                .iter()
-                .map(|d| json!({ "policy": &*d.policy, "version": &*d.version, "micros": d.micros, "phase": word(d.phase), "outcome": d.outcome.as_str() }))
-                .collect();
-            let record = json!({ "traceId": exchange.trace_id, "route": route, "method": method, "path": path, "status": status,
-                "principal": principal, "policies": policies, "tags": exchange.chain.facts.tags, "score": exchange.chain.score });
+        metrics.count(&exchange.chain.state.decisions);
+        if let Some(head) = &exchange.head {
+            let verdicts = Verdicts::take(&mut exchange.chain.state, std::mem::take(&mut exchange.chain.budgets));
+            let record =
+                RequestRecord { route: Arc::clone(&head.route), method: method.to_owned(), path: path.to_owned(), status, verdicts };
             self.node.decisions.keep(&exchange.trace_id, record);
         }
     }
@@ -206,8 +215,9 @@ impl ProxyHttp for Edge {
             trace_id: String::new(),
             target: Target::Nothing,
             head: None,
-            chain: ChainState::new(Facts { now: clock::now(), principal: None, device: None, tags: Vec::new() }),
+            chain: Course::new(Facts { now: clock::now(), principal: None, device: None, tags: Vec::new() }),
             policies: self.node.policies.current(),
+            withheld: None,
             arrived: None,
             attempts: 0,
             body_bytes: 0,
@@ -250,8 +260,7 @@ impl ProxyHttp for Edge {
                 Err(failure)
             }
         };
-        let reply = respond::reply(&came_to, &exchange.trace_id);
-        self.answer(session, exchange, &reply).await?;
+        self.answer(session, exchange, &came_to).await?;
         Ok(true)
     }
 
@@ -274,7 +283,7 @@ impl ProxyHttp for Edge {
             return Error::e_explain(ErrorType::InternalError, "a proxied request has a head");
         };
         let encrypted = session.digest().is_some_and(|digest| digest.ssl_digest.is_some());
-        Upstreams::rewrite(upstream, head, &exchange.chain, &exchange.trace, encrypted)
+        Upstreams::rewrite(upstream, head, &exchange.chain.state, &exchange.trace, encrypted)
     }
 
     async fn request_body_filter(
@@ -304,6 +313,21 @@ impl ProxyHttp for Edge {
         if let (Target::Upstream { group, .. }, Some(started)) = (&exchange.target, exchange.upstream_started) {
             self.node.metrics.upstream_seconds.with_label_values(&[group]).observe(started.elapsed().as_secs_f64());
         }
+        // Any number of informational responses may come before the one that counts; a 101 is one that counts.
+        let counts = !response.status.is_informational() || response.status == http::StatusCode::SWITCHING_PROTOCOLS;
+        if let (Some(request), true) = (&exchange.head, counts) {
+            let mut guard = Guard::new(&self.node, &*exchange.policies, &mut exchange.chain, request);
+            if guard.judges_responses() {
+                match guard.response(&convert::judged(response)).await {
+                    Ok(edits) => convert::edit(response, edits)?,
+                    Err(refused) => {
+                        // Ends both connections: what the upstream still sends is for nobody.
+                        exchange.withheld = Some(refused);
+                        return Error::e_explain(ErrorType::InternalError, "a policy refused the response");
+                    }
+                }
+            }
+        }
         response.insert_header("x-trace-id", exchange.trace_id.as_str())?;
         Ok(())
     }
@@ -331,30 +355,16 @@ impl ProxyHttp for Edge {
     }
 
     async fn fail_to_proxy(&self, session: &mut Session, error: &Error, exchange: &mut Exchange) -> FailToProxy {
-        let failure = match (error.etype(), error.esource()) {
-            (ErrorType::HTTPStatus(413), _) => Failure::TooLarge,
-            (ErrorType::HTTPStatus(503), _) => Failure::Overloaded,
-            (ErrorType::ConnectTimedout | ErrorType::ReadTimedout | ErrorType::WriteTimedout, ErrorSource::Upstream) => {
-                Failure::UpstreamTimeout
-            }
-            (_, ErrorSource::Upstream) => Failure::UpstreamFailed,
-            (ErrorType::WriteError | ErrorType::ReadError | ErrorType::ConnectionClosed, ErrorSource::Downstream) => {
-                // Nobody is there to answer.
-                return FailToProxy { error_code: 0, can_reuse_downstream: false };
-            }
-            (ErrorType::ReadTimedout, ErrorSource::Downstream) => Failure::BodyTimeout,
-            (_, ErrorSource::Downstream) => Failure::BadRequest("the request is broken".into()),
-            _ => Failure::Internal,
+        let Some(failure) = exchange.withheld.take().or_else(|| blame(error)) else {
+            return FailToProxy { error_code: 0, can_reuse_downstream: false };
         };
-        let reply = respond::reply(&Err(failure), &exchange.trace_id);
-        let code = reply.status;
         if session.response_written().is_none() {
             session.set_keepalive(None);
-            if let Err(error) = self.answer(session, exchange, &reply).await {
+            if let Err(error) = self.answer(session, exchange, &Err(failure)).await {
                 tracing::debug!(%error, "cannot answer");
             }
         }
-        FailToProxy { error_code: code, can_reuse_downstream: false }
+        FailToProxy { error_code: exchange.answered, can_reuse_downstream: false }
     }
 
     async fn logging(&self, session: &mut Session, error: Option<&Error>, exchange: &mut Exchange) {
@@ -376,12 +386,18 @@ pub(crate) fn user_of(chain: &ChainState) -> Result<PrincipalId, Failure> {
     }
 }
 
-/// A phase in a decision record.
-fn word(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Request => "request",
-        Phase::Attempt => "attempt",
-        Phase::Message => "message",
-        Phase::Response => "response",
-    }
+/// What a client is told of a request that could not be passed on; `None` when it has gone.
+fn blame(error: &Error) -> Option<Failure> {
+    Some(match (error.etype(), error.esource()) {
+        (ErrorType::HTTPStatus(413), _) => Failure::TooLarge,
+        (ErrorType::HTTPStatus(503), _) => Failure::Overloaded,
+        (ErrorType::ConnectTimedout | ErrorType::ReadTimedout | ErrorType::WriteTimedout, ErrorSource::Upstream) => {
+            Failure::UpstreamTimeout
+        }
+        (_, ErrorSource::Upstream) => Failure::UpstreamFailed,
+        (ErrorType::WriteError | ErrorType::ReadError | ErrorType::ConnectionClosed, ErrorSource::Downstream) => return None,
+        (ErrorType::ReadTimedout, ErrorSource::Downstream) => Failure::BodyTimeout,
+        (_, ErrorSource::Downstream) => Failure::BadRequest("the request is broken".into()),
+        _ => Failure::Internal,
+    })
 }

@@ -11,11 +11,16 @@ mod routes;
 mod socket;
 mod worker;
 
+mod bearer;
 mod charging;
 mod clock;
 mod decisions;
 mod health;
+mod jwks;
 mod node;
+mod recording;
+mod rollouts;
 mod sale;
 mod telemetry;
 mod token;
+mod witness;

@@ -6,11 +6,16 @@ use std::io::IsTerminal;
 
 use anyhow::Context;
 use gateway_core::config::{Log, LogFormat};
+use gateway_core::policy::chain::Decision;
+use gateway_core::ports::PolicyStatus;
+use prometheus::core::Collector;
 use prometheus::{Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 use tracing_subscriber::EnvFilter;
 
-/// Buckets from 0.1 ms to 10 s: a policy call is at the lower end, a slow upstream at the upper.
+/// Buckets from 0.1 ms to 10 s: an answer of our own is at the lower end, a slow upstream at the upper.
 const SECONDS: [f64; 16] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// Buckets from 1 µs to 1 s: a warm call of a policy takes one or two, one that is stopped takes what its policy allows.
+const CALL_SECONDS: [f64; 16] = [1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 1e-1, 1.0];
 /// Batches hold 1 to 64 attempts.
 const BATCH: [f64; 7] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 
@@ -46,6 +51,12 @@ macro_rules! metrics {
                 $(let $field = $make?; registry.register(Box::new($field.clone()))?;)*
                 Ok(Self { registry, $($field,)* })
             }
+
+            /// The full name of every metric.
+            #[cfg(test)]
+            fn names(&self) -> std::collections::BTreeSet<String> {
+                [$(self.$field.desc(),)*].concat().iter().map(|desc| format!("sluice_{}", desc.fq_name)).collect()
+            }
         }
     };
 }
@@ -74,9 +85,24 @@ metrics! {
     /// Policy calls by outcome.
     policy_calls: IntCounterVec = counters("policy_calls_total", "Policy calls.", &["policy", "version", "outcome"]);
     /// Time of policy calls.
-    policy_seconds: HistogramVec = seconds("policy_seconds", "Time of policy calls.", &["policy"]);
+    policy_seconds: HistogramVec = HistogramVec::new(
+        HistogramOpts::new("policy_seconds", "Time of policy calls.").buckets(CALL_SECONDS.to_vec()), &["policy"]);
+    /// Charges that could not be made because the accounts were away: `open`, the request went on; `closed`, it was refused;
+    /// `dry`, the policy does not enforce.
+    policy_budgets_unreachable: IntCounterVec =
+        counters("policy_budgets_unreachable_total", "Charges whose accounts could not be reached.", &["outcome"]);
+    /// Fetches of the token key set, by outcome.
+    jwks_fetch: IntCounterVec = counters("jwks_fetch_total", "Fetches of the token key set.", &["outcome"]);
+    /// Age of the token key set in use, in seconds; −1 while there is none.
+    jwks_age_seconds: IntGauge = IntGauge::new("jwks_age_seconds", "Age of the token key set in use; -1 while there is none.");
+    /// Lines of the recording: `kept`, or `dropped` because the disk was slower than the requests.
+    recorded: IntCounterVec = counters("recorded_total", "Lines of the recording.", &["outcome"]);
     /// Generations alive over all policies.
     policy_generations_live: IntGauge = IntGauge::new("policy_generations_live", "Policy generations held by somebody.");
+    /// Comparisons of a shadow with the live version, by difference; `none` is the word for equal.
+    policy_shadow: IntCounterVec = counters("policy_shadow_total", "Verdicts of a shadow compared.", &["policy", "difference"]);
+    /// Trials this node has ended.
+    policy_rollbacks: IntCounterVec = counters("policy_rollbacks_total", "Trials ended by this node.", &["policy", "reason"]);
     /// Purchase attempts by outcome.
     admit: IntCounterVec = counters("admit_total", "Purchase attempts judged.", &["outcome"]);
     /// Attempts per admission call.
@@ -102,11 +128,118 @@ metrics! {
     store_errors: IntCounterVec = counters("store_errors_total", "Failed calls to a store.", &["store"]);
 }
 
+/// Every word of `outcome` in `policy_calls_total`.
+const OUTCOMES: [&str; 8] = ["proceed", "refuse", "would-refuse", "missing", "trap", "timeout", "overload", "bad-verdict"];
+
 impl Metrics {
+    /// Counts what a chain was answered.
+    pub(crate) fn count(&self, decisions: &[Decision]) {
+        for decision in decisions {
+            self.policy_calls.with_label_values(&[&*decision.policy, &*decision.version, decision.outcome.as_str()]).inc();
+            self.policy_seconds.with_label_values(&[&*decision.policy]).observe(f64::from(decision.micros) / 1e6);
+        }
+    }
+
+    /// Forgets the series of versions that are no longer loaded, of which a node sees any number over its life. Called after
+    /// a scrape, so that the last values of a version are still read once.
+    pub(crate) fn forget_versions(&self, policies: &[PolicyStatus]) {
+        let families = self.policy_calls.collect();
+        for series in families.iter().flat_map(|family| family.get_metric()) {
+            let label = |wanted: &str| series.get_label().iter().find(|label| label.name() == wanted).map_or("", |label| label.value());
+            let (policy, version) = (label("policy"), label("version"));
+            // A policy that is not loaded has no version, and stays.
+            if version.is_empty() || policies.iter().any(|status| status.name == policy && is_loaded(status, version)) {
+                continue;
+            }
+            for outcome in OUTCOMES {
+                let _ = self.policy_calls.remove_label_values(&[policy, version, outcome]);
+            }
+        }
+    }
+
     /// The text that Prometheus scrapes.
     pub(crate) fn render(&self) -> Result<Vec<u8>, prometheus::Error> {
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
         Ok(text)
+    }
+}
+
+fn is_loaded(status: &PolicyStatus, version: &str) -> bool {
+    let candidate = status.candidate.as_ref().map(|candidate| candidate.version.as_str());
+    [status.version.as_deref(), candidate, status.standby.as_deref()].contains(&Some(version))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use gateway_core::policy::Phase;
+    use gateway_core::policy::chain::DecisionOutcome;
+    use gateway_core::policy::regression::Counts;
+
+    use super::*;
+
+    /// Every name with our prefix that stands in `text`.
+    fn named(text: &str) -> BTreeSet<String> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.filter(|word| word.starts_with("sluice_")).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_dashboard_shows_what_there_is() {
+        let dashboard: serde_json::Value = serde_json::from_str(include_str!("../../config/grafana/policies.json")).unwrap();
+        let known = Metrics::new().unwrap().names();
+        let panels = dashboard["panels"].as_array().unwrap();
+        for panel in panels {
+            let targets = panel["targets"].as_array().unwrap();
+            let names: BTreeSet<_> = targets.iter().flat_map(|target| named(target["expr"].as_str().unwrap())).collect();
+            assert!(!names.is_empty(), "{panel}");
+            for name in names {
+                // A histogram is read by its buckets.
+                let metric = name.strip_suffix("_bucket").unwrap_or(&name);
+                assert!(known.contains(metric), "{} shows {name}, which is no metric", panel["title"]);
+            }
+        }
+        let shown = named(&dashboard.to_string());
+        for name in [
+            "sluice_policy_calls_total",
+            "sluice_policy_seconds_bucket",
+            "sluice_policy_shadow_total",
+            "sluice_policy_rollbacks_total",
+            "sluice_policy_generations_live",
+            "sluice_policy_budgets_unreachable_total",
+            "sluice_jwks_age_seconds",
+        ] {
+            assert!(shown.contains(name), "{name} is shown nowhere");
+        }
+    }
+
+    #[test]
+    fn series_of_versions_that_are_gone_are_forgotten() {
+        let metrics = Metrics::new().unwrap();
+        let decision = |version: &str| Decision {
+            policy: "p".into(),
+            version: version.into(),
+            phase: Phase::Request,
+            micros: 1,
+            outcome: DecisionOutcome::Refuse("NO".into()),
+        };
+        metrics.count(&["old", "live", "kept", ""].map(decision));
+        let status = PolicyStatus {
+            name: "p".into(),
+            plugin: "p".into(),
+            version: Some("live".into()),
+            error: None,
+            generations_live: 1,
+            counts: Counts::default(),
+            candidate: None,
+            standby: Some("kept".into()),
+        };
+        metrics.forget_versions(&[status]);
+        let text = String::from_utf8(metrics.render().unwrap()).unwrap();
+        let left: Vec<_> = text.lines().filter(|line| line.starts_with("sluice_policy_calls_total")).collect();
+        assert_eq!(left.len(), 3, "{left:#?}");
+        assert!(!text.contains("\"old\""), "{text}");
     }
 }

@@ -26,6 +26,8 @@ pub enum Store {
     Nats,
     /// Ledger.
     Mysql,
+    /// The identity provider's key set.
+    Jwks,
 }
 
 impl Store {
@@ -36,6 +38,7 @@ impl Store {
             Self::Redis => "redis",
             Self::Nats => "nats",
             Self::Mysql => "mysql",
+            Self::Jwks => "jwks",
         }
     }
 }

@@ -97,6 +97,11 @@ impl Generation {
         Ok(generation)
     }
 
+    /// The header fields it is shown.
+    pub(crate) fn wanted(&self) -> &[String] {
+        &self.wanted
+    }
+
     pub(crate) fn takes_part(&self, phase: Phase) -> bool {
         self.phases.contains(match phase {
             Phase::Request => wit::Phases::REQUEST,

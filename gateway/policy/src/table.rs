@@ -93,6 +93,12 @@ impl PolicySet for Table {
         seat.canary().map(|(_, cohort)| Canary { plugin: &seat.plugin, cohort })
     }
 
+    fn headers(&self, policy: &str, side: Side) -> &[String] {
+        let Some(seat) = self.seat(policy) else { return &[] };
+        let canary = seat.canary().filter(|_| side == Side::Candidate).map(|(trial, _)| &trial.generation);
+        canary.or(seat.live.as_ref()).map_or(&[], |generation| generation.wanted())
+    }
+
     async fn call(&self, policy: &str, side: Side, call: Call<'_>) -> Answer {
         let seat = self.seat(policy);
         if side == Side::Candidate

@@ -17,7 +17,7 @@ use crate::cli::load;
 use crate::cli::run::{self, Process};
 use crate::node::{Demo, Node};
 use crate::sale::keeper;
-use crate::token::{Grant, mint};
+use crate::token::{Grant, MintError, mint};
 use crate::wiring::{self, Backing};
 use crate::{clock, telemetry, worker};
 
@@ -109,7 +109,11 @@ fn banner(node: &Node, process: &Process) -> anyhow::Result<()> {
     let now = clock::now();
     let token = |id: &str, role, shop: Option<ShopId>| -> anyhow::Result<String> {
         let grant = Grant { id: PrincipalId::parse(id)?, role, shop, scope: String::new(), ttl: Duration::from_secs(12 * 3_600) };
-        Ok(mint(&node.config.tokens, &grant, now)?)
+        match mint(&node.config.tokens, &grant, now) {
+            // Whoever has an issuer of tokens has tokens.
+            Err(MintError::NoSecret) => Ok("TOKEN".to_owned()),
+            minted => Ok(minted?),
+        }
     };
     let user = token("alice", Role::User, None)?;
     let agent = token("a1", Role::Agent, Some(node.config.chat.default_shop))?;

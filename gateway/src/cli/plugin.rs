@@ -1,9 +1,11 @@
-//! `sluice plugin`: what an author does, from an empty folder to a signed bundle.
+//! `sluice plugin`: what an author does, from an empty folder to a signed bundle; what an operator does with it on a cluster is in
+//! [`crate::cli::cluster`].
 
 mod bench;
 mod build;
 mod check;
 mod new;
+mod replay;
 mod sign;
 mod test;
 
@@ -11,6 +13,8 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+
+use crate::cli::cluster;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Plugin {
@@ -33,6 +37,13 @@ pub(super) enum Plugin {
     /// Signs FOLDER/NAME.wasm: FOLDER/NAME.bundle is what nodes accept.
     #[command(after_help = "Example:\n  sluice plugin sign demo\n  sluice plugin sign demo --key team.key")]
     Sign(sign::Options),
+    /// Asks a version what nodes recorded, and prints what it would answer otherwise.
+    #[command(after_help = "Example:\n  sluice plugin replay demo --recording recording.jsonl\n  \
+                            sluice plugin replay demo.wasm --recording recording.jsonl --config config/gateway.toml --policy demo --json\n\n\
+                            Exit code: 0 when every verdict is the same, 1 when one is not, or nothing could be asked.")]
+    Replay(replay::Options),
+    #[command(flatten)]
+    Cluster(cluster::Command),
 }
 
 #[derive(Debug, Args)]
@@ -59,6 +70,8 @@ pub(super) fn run(command: &Plugin) -> anyhow::Result<()> {
         Plugin::Test(subject) => test::run(&subject.folder.folder, subject.json),
         Plugin::Bench(subject) => bench::run(&subject.folder.folder, subject.json),
         Plugin::Sign(options) => sign::run(options),
+        Plugin::Replay(options) => replay::run(options),
+        Plugin::Cluster(command) => cluster::run(command),
     }
 }
 

@@ -37,7 +37,9 @@ pub(super) fn serve(file: &Path) -> anyhow::Result<()> {
 
 /// `sluice worker`.
 pub(super) fn worker(file: &Path) -> anyhow::Result<()> {
-    let config = load::config(file, &[])?;
+    let mut config = load::config(file, &[])?;
+    // Policies are asked nothing here, and a node beside it may read the same configuration.
+    config.recording.file = None;
     runtime(&config)?.block_on(async {
         telemetry::start_logging(config.log)?;
         let node = wiring::node(config, Backing::Services).await?;
@@ -86,6 +88,8 @@ impl Process {
             Some(address) => Some(Listener::bind(address, None).await.context("edge.echo")?),
             None => None,
         };
+        // Before anything accepts, so that no request is judged by a version that is not live any more.
+        let mut background = node.rollouts.start().await;
         let upstreams = Arc::new(Upstreams::start(&config.upstreams, node.drain.watch()).await?);
         let (edge_address, admin_address) = (edge.address(), admin.address);
         tracing::info!(kind = "edge", address = %edge_address, "listening");
@@ -96,7 +100,7 @@ impl Process {
             let app = Echo::new(config.edge.clone(), config.chat.clone());
             listeners.push(tokio::spawn(echo.serve(node.clone(), proxy(app))));
         }
-        let background = vec![admin.serve(node.clone()), tokio::spawn(refresh_catalog(node.clone()))];
+        background.extend([admin.serve(node.clone()), tokio::spawn(refresh_catalog(node.clone()))]);
         Ok(Self { node, listeners, background, edge: edge_address, admin: admin_address })
     }
 
@@ -114,6 +118,7 @@ impl Process {
         for task in self.background {
             task.abort();
         }
+        self.node.rollouts.leave().await;
         tracing::info!("drained");
         Ok(())
     }

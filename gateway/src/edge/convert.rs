@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gateway_core::config;
+use gateway_core::policy::ResponseHead;
 use gateway_core::request::RequestHead;
 use gateway_core::trace::Trace;
 use gateway_core::{client_addr, path};
@@ -13,6 +14,7 @@ use http::{HeaderMap, header};
 use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::Session;
 
+use crate::edge::guard::Edits;
 use crate::edge::respond::Reply;
 use crate::routes::outcome::Failure;
 
@@ -123,6 +125,22 @@ pub(crate) fn response_head(reply: &Reply, trace_id: &str) -> pingora_core::Resu
         head.insert_header(*name, value.as_str())?;
     }
     Ok(Box::new(head))
+}
+
+/// A response's head as policies see it.
+pub(crate) fn judged(head: &ResponseHeader) -> ResponseHead {
+    ResponseHead { status: head.status.as_u16(), headers: headers(&head.headers) }
+}
+
+/// Applies what policies asked for. The host has checked names and values, and that none frames the message.
+pub(crate) fn edit(head: &mut ResponseHeader, edits: Edits) -> pingora_core::Result<()> {
+    for (name, value) in edits {
+        match value {
+            Some(value) => head.insert_header(name, value)?,
+            None => drop(head.remove_header(name.as_str())),
+        }
+    }
+    Ok(())
 }
 
 /// Reads and drops what a client still sends after it was answered, for a moment and up to a bound. Closing with unread data

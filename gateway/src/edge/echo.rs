@@ -11,7 +11,7 @@ use tokio::time::{Duration, timeout};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::edge::listener::HeadArrived;
-use crate::edge::takeover::{steal, upgrade};
+use crate::edge::takeover::{steal, switching, upgrade};
 use crate::edge::{convert, handshake, respond};
 use crate::routes::outcome::Failure;
 use crate::socket::{self, Socket};
@@ -35,9 +35,10 @@ impl Echo {
         let head = convert::request_head(session, &self.limits, "echo")?;
         let accepted = handshake::check(session, &head, &self.chat.origins)?;
         let config = socket::limits(self.chat.frame_bytes_max, self.chat.queue_bytes_max);
+        let answer = switching(&accepted, "echo").map_err(|_| Failure::Internal)?;
         let stream = steal(session)?;
         tokio::spawn(async move {
-            if let Some(socket) = upgrade(stream, &accepted, "echo", config).await {
+            if let Some(socket) = upgrade(stream, &answer, config).await {
                 echo(socket).await;
             }
         });

@@ -35,8 +35,8 @@ const FLUSH_MAX: Duration = Duration::from_secs(10);
 pub(crate) async fn run(node: Arc<Node>, opening: Opening, socket: Socket) {
     let gauge = node.metrics.connections.with_label_values(&["chat"]);
     gauge.inc();
-    let Opening { start, subscription, permit } = opening;
-    let performer = Performer::new(node.clone(), &start);
+    let Opening { start, subscription, permit, judge } = opening;
+    let performer = Performer::new(node.clone(), &start, judge);
     let connection = Connection::new(start, limits(&node), clock::now());
     let (sink, stream) = socket.split();
     let chat = Chat {

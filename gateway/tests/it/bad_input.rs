@@ -138,6 +138,15 @@ async fn a_page_of_another_site_opens_no_chat() {
     }
     assert_eq!(shake(&[version, key, ("origin", "https://shop.example")]).await.status, 101);
     assert_eq!(shake(&[version, key]).await.status, 101, "a program without pages has no origin");
+    let url = format!("http://{}/ws/chat", dev.edge);
+    for origin in [None, Some("https://shop.example")] {
+        let mut request = edge.http.get(&url).header("cookie", format!("token={}", tokens::user("somebody")));
+        let fields = [("connection", "upgrade"), ("upgrade", "websocket"), version, key];
+        for (name, value) in fields.into_iter().chain(origin.map(|origin| ("origin", origin))) {
+            request = request.header(name, value);
+        }
+        Answer::of(request).await.unwrap().assert_refusal(401, "UNAUTHENTICATED");
+    }
     shake(&[("sec-websocket-version", "8"), key]).await.assert_refusal(426, "UPGRADE_REQUIRED");
     shake(&[key]).await.assert_refusal(426, "UPGRADE_REQUIRED");
     for bad in ["", "short", "dGhlIHNhbXBsZSBub25jZSBpcyB0b28gbG9uZw=="] {

@@ -14,9 +14,9 @@ const RUNS_WITHIN: Duration = Duration::from_secs(240);
 /// The shipped development configuration, on free ports and with the built policies of this run.
 async fn demo() -> Dev {
     let shipped = std::fs::read_to_string(repository().join("config/dev.toml")).unwrap();
-    let plugins = format!("plugins.dir = \"{}\"\n", crate::settings::plugins().unwrap().display());
-    let logs = shipped.replace("format = \"text\"", "format = \"json\"");
-    Dev::start_with(&(plugins + &logs), &["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]).await.unwrap()
+    let plugins = format!("[plugins]\ndir = \"{}\"\n", crate::settings::plugins().unwrap().display());
+    let config = shipped.replace("[plugins]\n", &plugins).replace("format = \"text\"", "format = \"json\"");
+    Dev::start_with(&config, &["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -135,6 +135,9 @@ async fn a_trusted_proxy_is_believed_up_to_the_first_stranger() {
         (vec!["::ffff:1.2.3.4"], "1.2.3.4"),
         (vec!["2001:db8::1"], "2001:db8::1"),
         (vec!["1.2.3.4:567"], "1.2.3.4"),
+        (vec!["[2001:db8::1]:567"], "2001:db8::1"),
+        (vec!["[2001:db8::1]"], "2001:db8::1"),
+        (vec!["unknown"], "127.0.0.1"),
         (vec![], "127.0.0.1"),
     ] {
         let mut request = edge.http.get(format!("http://{}/shop", dev.edge));

@@ -211,6 +211,12 @@ impl ChainState {
         }
     }
 
+    /// Which version of `policy` judges this request. One that was not asked yet counts as live.
+    #[must_use]
+    pub fn side_of(&self, policy: &str) -> Side {
+        self.sides.iter().find(|(known, _)| &**known == policy).map_or(Side::Live, |(_, side)| *side)
+    }
+
     /// Takes over what a proceeding policy asked for.
     fn apply(&mut self, effects: Effects) {
         let Effects { principal, set_headers, remove_headers, charges, tags, score, replace, reply } = effects;

@@ -75,6 +75,11 @@ pub trait PolicySet: Send + Sync {
     /// Who gets the candidate of `policy`; `None` while no canary runs.
     fn canary(&self, policy: &str) -> Option<Canary<'_>>;
 
+    /// The header fields that `policy` on `side` is shown, names in lower case; none when nothing is loaded.
+    fn headers(&self, _policy: &str, _side: Side) -> &[String] {
+        &[]
+    }
+
     /// Asks `policy`. Never panics; waits for an instance no longer than the policy's time, and the guest runs no longer than
     /// that time plus one epoch tick. Waiting for a processor is not counted, up to a bound. While a shadow runs, it is asked
     /// too, later and elsewhere: its verdict is compared and otherwise has no effect.

@@ -3,10 +3,12 @@
 //! The subscription comes first, so that nothing falls between it and the reading of the sessions. A store that is away
 //! refuses the handshake with 503; the client comes back.
 
+use std::sync::Arc;
+
 use gateway_core::chat::connection::{ConnId, Start};
 use gateway_core::chat::{Party, Side};
 use gateway_core::id::SessionId;
-use gateway_core::ports::Subscription;
+use gateway_core::ports::{PolicySet, Subscription};
 use gateway_core::principal::Principal;
 use gateway_core::request::RequestHead;
 use tokio::sync::OwnedSemaphorePermit;
@@ -14,6 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::health;
 use crate::node::Node;
 use crate::routes::outcome::Failure;
+use crate::socket::message::Judge;
 use crate::socket::{assignment, presence};
 
 /// Sessions told in `hello`; a user has a handful, a busy agent some hundreds.
@@ -24,11 +27,17 @@ pub(crate) struct Opening {
     pub(super) start: Start,
     pub(super) subscription: Box<dyn Subscription>,
     pub(super) permit: OwnedSemaphorePermit,
+    pub(super) judge: Judge,
 }
 
 impl Opening {
-    /// Prepares a socket for `principal`.
-    pub(crate) async fn prepare(node: &Node, head: &RequestHead, principal: Principal) -> Result<Self, Failure> {
+    /// Prepares a socket for `principal`, whose handshake `policies` judged.
+    pub(crate) async fn prepare(
+        node: &Node,
+        head: &RequestHead,
+        principal: Principal,
+        policies: &Arc<dyn PolicySet>,
+    ) -> Result<Self, Failure> {
         let side = Side::of(principal.role).ok_or(Failure::Forbidden("only users and agents chat"))?;
         let resume = resume(head.query.as_deref().unwrap_or_default())?;
         let shop = match side {
@@ -55,7 +64,8 @@ impl Opening {
         if came {
             presence::tell(node, &party, &sessions, true).await;
         }
-        Ok(Self { start: Start { party, principal, conn_id, sessions, resume }, subscription, permit })
+        let judge = Judge::new(node, head, principal.clone(), policies);
+        Ok(Self { start: Start { party, principal, conn_id, sessions, resume }, subscription, permit, judge })
     }
 }
 

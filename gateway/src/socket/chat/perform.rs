@@ -9,12 +9,12 @@ use gateway_core::chat::event::QueuedSend;
 use gateway_core::chat::{MessageRecord, Page, Party, Position, ReadMark, Send as ChatSend, SessionRecord};
 use gateway_core::id::{ClientMsgId, SessionId, ShopId};
 use gateway_core::ports::PortError;
-use gateway_core::principal::Principal;
 
 use crate::clock;
 use crate::health;
 use crate::node::Node;
 use crate::socket::chat::opening::SESSIONS_MAX;
+use crate::socket::message::{Judge, Passed};
 use crate::socket::{assignment, message, presence};
 
 /// A request under way.
@@ -36,14 +36,14 @@ pub(super) enum Done {
 #[derive(Clone)]
 pub(super) struct Performer {
     node: Arc<Node>,
-    principal: Arc<Principal>,
+    judge: Arc<Judge>,
     party: Party,
     conn_id: ConnId,
 }
 
 impl Performer {
-    pub(super) fn new(node: Arc<Node>, start: &Start) -> Self {
-        Self { node, principal: Arc::new(start.principal.clone()), party: start.party.clone(), conn_id: start.conn_id.clone() }
+    pub(super) fn new(node: Arc<Node>, start: &Start, judge: Judge) -> Self {
+        Self { node, judge: Arc::new(judge), party: start.party.clone(), conn_id: start.conn_id.clone() }
     }
 
     /// The connection is alive; who is online is a hint, so a failure is only counted.
@@ -94,10 +94,15 @@ impl Performer {
                 Output::ReadTops(sessions) => Done::Tops(this.answer(chats.tops(&sessions).await)),
                 Output::ReadSession(session) => Done::Session(session, this.answer(chats.session(&this.party, session).await)),
                 Output::MarkRead { session, side, seq } => Done::Read(session, seq, this.answer(chats.mark_read(session, side, seq).await)),
-                Output::VerifyToken(token) => Done::Token(match this.node.verifier.verify(&token, clock::now()) {
-                    Ok(principal) => TokenCheck::Valid(principal),
-                    Err(_) => TokenCheck::Invalid,
-                }),
+                Output::VerifyToken(token) => {
+                    if let Some(jwks) = &this.node.jwks {
+                        jwks.look_for_keys(&[&token]).await;
+                    }
+                    Done::Token(match this.node.verifier.verify(&token, clock::now()) {
+                        Ok(principal) => TokenCheck::Valid(principal),
+                        Err(_) => TokenCheck::Invalid,
+                    })
+                }
                 Output::Publish { to, event } => {
                     let _ = this.answer(this.node.ports.bus.publish(&to.subject(), event.encode()).await);
                     Done::Nothing
@@ -108,26 +113,30 @@ impl Performer {
         })
     }
 
-    /// Message policies, then the queue.
+    /// Message policies, then the queue; behind the message a bot's answer to it.
     async fn send(&self, partition: u16, shop: ShopId, mut send: ChatSend) -> Done {
         let id = send.client_msg_id.clone();
-        let passed = message::judge(&self.node, &self.principal, shop, &send).await;
-        let replaced = match passed {
-            Ok(replaced) => replaced,
+        let Passed { replace, reply } = match self.judge.judge(&self.node, shop, &send).await {
+            Ok(passed) => passed,
             Err(refused) => return Done::Sent(id, SendOutcome::Refused(refused)),
         };
-        if let Some(text) = &replaced {
+        let answer = reply.and_then(|text| message::answer(&send, shop, text));
+        if let Some(text) = &replace {
             send.content.clone_from(text);
         }
+        if self.enqueue(partition, shop, send).await.is_err() {
+            return Done::Sent(id, SendOutcome::Failed);
+        }
+        if let Some(answer) = answer {
+            // An answer that is lost is no reason to have the message sent again.
+            let _ = self.enqueue(partition, shop, answer).await;
+        }
+        Done::Sent(id, replace.map_or(SendOutcome::Queued, SendOutcome::QueuedAs))
+    }
+
+    async fn enqueue(&self, partition: u16, shop: ShopId, send: ChatSend) -> Answer<()> {
         let queued = QueuedSend { send, queued_at: clock::now() };
-        Done::Sent(
-            id,
-            match (self.answer(self.node.ports.bus.enqueue(partition, shop, queued.encode()).await), replaced) {
-                (Ok(()), None) => SendOutcome::Queued,
-                (Ok(()), Some(text)) => SendOutcome::QueuedAs(text),
-                (Err(Unavailable), _) => SendOutcome::Failed,
-            },
-        )
+        self.answer(self.node.ports.bus.enqueue(partition, shop, queued.encode()).await)
     }
 
     fn answer<T>(&self, outcome: Result<T, PortError>) -> Answer<T> {

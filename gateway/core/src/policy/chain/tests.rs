@@ -385,5 +385,6 @@ fn a_canary_is_asked_for_its_cohort_and_one_side_serves_the_whole_request() {
         at_once(run(&script, &bindings[1..], Subject::Response(&head, &response), &mut state));
         let sides: Vec<_> = script.asked.lock().unwrap().iter().map(|asked| (asked.policy.clone(), asked.side)).collect();
         assert_eq!(sides, [("auth".to_owned(), Side::Live), ("p".to_owned(), side), ("p".to_owned(), side)]);
+        assert_eq!((state.side_of("auth"), state.side_of("p")), (Side::Live, side));
     }
 }
