@@ -28,7 +28,7 @@ pub(crate) fn build_all() -> Result<()> {
     let compiler = Compiler::find()?;
     let names: Vec<&str> = stale.iter().map(|guest| guest.name.as_str()).collect();
     eprintln!("plugins: building {} with {}", names.join(", "), compiler.describe());
-    let modules = compiler.build(&root.join("plugins"), &names, &root.join("target/guests"))?;
+    let modules = compiler.build(&root.join("plugins"), &names, &root.join("target/guests"), true)?;
     for guest in stale {
         guest.wrap(&modules, &out)?;
     }

@@ -63,13 +63,14 @@ impl Compiler {
     }
 
     /// Compiles `packages` of the cargo workspace in `workspace`, with `target_dir` for what is kept between builds, and
-    /// returns the folder of their core modules.
+    /// returns the folder of their core modules. `locked` refuses to touch the lock file; an author may change a version.
     ///
     /// # Errors
     /// When cargo cannot; it has said why by then.
-    pub fn build(&self, workspace: &Path, packages: &[&str], target_dir: &Path) -> Result<PathBuf> {
+    pub fn build(&self, workspace: &Path, packages: &[&str], target_dir: &Path, locked: bool) -> Result<PathBuf> {
         let mut cargo = Command::new(cargo());
-        cargo.current_dir(workspace).args(["build", "--release", "--locked", "--target", TARGET]);
+        cargo.current_dir(workspace).args(["build", "--release", "--target", TARGET]);
+        cargo.args(locked.then_some("--locked"));
         cargo.args(packages.iter().flat_map(|package| ["--package", package]));
         cargo.env("CARGO_TARGET_DIR", target_dir);
         // Flags meant for the host would replace those of .cargo/config.toml.

@@ -101,7 +101,7 @@ pub fn build(folder: &Path) -> Result<Built> {
 
 fn rust(folder: &Path, name: &str) -> Result<(PathBuf, String)> {
     let compiler = Compiler::find()?;
-    let modules = compiler.build(folder, &[name], &target_dir(folder)?.join("guest"))?;
+    let modules = compiler.build(folder, &[name], &target_dir(folder)?.join("guest"), false)?;
     Ok((modules.join(name.replace('-', "_")).with_extension("wasm"), compiler.describe().to_owned()))
 }
 

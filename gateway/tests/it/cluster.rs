@@ -42,6 +42,10 @@ impl Files {
     fn keys(&self) -> PathBuf {
         self.folder.path().join("keys")
     }
+
+    fn recording(&self, member: &str) -> PathBuf {
+        self.folder.path().join(member).with_extension("recording.jsonl")
+    }
 }
 
 /// Something that can be taken away without warning.
@@ -213,6 +217,11 @@ impl Cluster {
         self.files.keys()
     }
 
+    /// What node `index` records of the questions its policies are asked.
+    pub(crate) fn recording(&self, index: usize) -> PathBuf {
+        self.files.recording(&self.nodes[index].name())
+    }
+
     /// What the processes said, for somebody who looks for a fault.
     fn report(&self) -> String {
         let mut logs: Vec<PathBuf> = std::fs::read_dir(self.files.folder.path())
@@ -259,6 +268,10 @@ impl Member {
         Self { kind, index, state: Mutex::default() }
     }
 
+    fn name(&self) -> String {
+        format!("{}-{}", self.kind, self.index)
+    }
+
     async fn start(&self, files: &Files) -> anyhow::Result<()> {
         self.kill();
         let starts = {
@@ -266,13 +279,18 @@ impl Member {
             state.starts += 1;
             state.starts
         };
-        let name = format!("{}-{}", self.kind, self.index);
+        let name = self.name();
         let log = files.folder.path().join(format!("{name}.{starts}.log"));
         let config = files.config.display().to_string();
         // What a node keeps is its own, over its restarts.
         let (keys, cache) = (files.keys().display().to_string(), files.folder.path().join(format!("{name}.cache")).display().to_string());
-        let environment =
-            [("SLUICE__NODE__NAME", name.as_str()), ("SLUICE__PLUGINS__KEYS_DIR", &keys), ("SLUICE__PLUGINS__CACHE_DIR", &cache)];
+        let recording = files.recording(&name).display().to_string();
+        let environment = [
+            ("SLUICE__NODE__NAME", name.as_str()),
+            ("SLUICE__PLUGINS__KEYS_DIR", &keys),
+            ("SLUICE__PLUGINS__CACHE_DIR", &cache),
+            ("SLUICE__RECORDING__FILE", &recording),
+        ];
         let mut process = Process::start(&[self.kind, "--config", &config], &environment, log)?;
         let admin = process.listening("admin").await?;
         let edge = if self.kind == "serve" { process.listening("edge").await? } else { admin };

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -13,8 +14,13 @@ use tokio::process::Command;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
+use crate::cluster::Cluster;
+use crate::edge::{Answer, Edge};
 use crate::process;
-use crate::settings::repository;
+use crate::settings::{ADMIN_TOKEN, repository};
+use crate::tokens;
+use crate::upstream::{Conduct, Upstream};
+use crate::wait::{SOON, until};
 
 const GUIDE: &str = include_str!("../../../docs/WRITING_A_PLUGIN.md");
 
@@ -56,8 +62,22 @@ impl Author {
         path.push(std::env::var_os("PATH").context("PATH")?);
         // What cargo makes is kept for the next run: nothing else of this run depends on it.
         let target = fs::canonicalize(repository())?.join("target/author");
-        let environment = vec![("PATH", path), ("CARGO_TARGET_DIR", target.into_os_string())];
+        // Whoever has built this repository needs no network any more.
+        let environment = vec![("PATH", path), ("CARGO_TARGET_DIR", target.into_os_string()), ("CARGO_NET_OFFLINE", "true".into())];
         Ok(Self { folder: tempfile::Builder::new().prefix("sluice-author-").tempdir()?, environment })
+    }
+
+    /// Puts the cluster where the guide says a cluster is.
+    fn operates(&mut self, cluster: &Cluster) -> anyhow::Result<()> {
+        let config = self.folder.path().join("config");
+        fs::create_dir_all(&config)?;
+        fs::create_dir_all(cluster.keys())?;
+        symlink(cluster.keys(), config.join("keys"))?;
+        symlink(cluster.config(), config.join("gateway.toml"))?;
+        symlink(cluster.recording(0), self.folder.path().join("recording.jsonl"))?;
+        self.environment.push(("SLUICE_ADMIN", cluster.admin(0).url("").into()));
+        self.environment.push(("SLUICE_ADMIN_TOKEN", ADMIN_TOKEN.into()));
+        Ok(())
     }
 
     async fn run(&self, script: &str) -> anyhow::Result<Output> {
@@ -108,13 +128,61 @@ async fn run(program: &str, arguments: &[&str], folder: &Path, environment: &[(&
     ended.with_context(|| format!("{program} {arguments:?} did not end"))?.with_context(|| format!("start {program}"))
 }
 
+/// The binding the guide gives its policy, with time enough for a machine that runs other tests at once, and a route behind it.
+fn binding(upstream: &Upstream) -> String {
+    let block = GUIDE.split("\n```toml\n").nth(1).and_then(|rest| rest.split("\n```").next()).unwrap_or_default();
+    let block = block.replace("name = \"demo\"\n", "name = \"demo\"\ntimeout_ms = 2000\n");
+    format!(
+        "{block}\n[recording]\npermille = 1000\n[upstreams.all]\npeers = [{{ addr = \"{}\" }}]\n\
+         [[routes]]\nname = \"fine\"\nprefix = \"/api/fine\"\nupstream = \"all\"\n",
+        upstream.address
+    )
+}
+
+/// What a blocked client is answered on both nodes, by the last digit of the user's id.
+async fn answers(cluster: &Cluster) -> anyhow::Result<Vec<[u16; 2]>> {
+    let edge = Edge::new()?;
+    let mut answers = Vec::new();
+    for digit in 0..10 {
+        let mut statuses = [0; 2];
+        for (node, status) in statuses.iter_mut().enumerate() {
+            let request = edge.http.get(format!("http://{}/api/fine", cluster.edge(node)));
+            let request = request.bearer_auth(tokens::user(&format!("user-{digit}"))).header("x-client-id", "scraper-7");
+            *status = Answer::of(request).await?.status;
+        }
+        answers.push(statuses);
+    }
+    Ok(answers)
+}
+
+fn both(of: impl Fn(usize) -> u16) -> Vec<[u16; 2]> {
+    (0..10).map(|digit| [of(digit); 2]).collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_guide_can_be_followed() {
     let steps = steps(GUIDE);
-    assert!(steps.len() >= 6 && steps.iter().filter(|step| !step.promised.is_empty()).count() >= 5, "{steps:?}");
-    let author = Author::new().unwrap();
+    assert!(steps.len() >= 12 && steps.last().unwrap().script.contains("plugin rollback"), "{steps:?}");
+    let mut author = Author::new().unwrap();
+    let upstream = Upstream::start(Conduct::Answer("fine")).await.unwrap();
+    let cluster = Cluster::start(2, 0, &binding(&upstream)).await.unwrap();
+    author.operates(&cluster).unwrap();
     for step in steps {
         author.follow(&step).await.unwrap();
+        let wanted = match step.script {
+            script if script.contains("--tail 0-4") => both(|digit| if digit <= 4 { 429 } else { 403 }),
+            script if script.contains("plugin rollback") => both(|_| 403),
+            script if script.contains("--mode shadow\nsluice plugin promote") => both(|_| 403),
+            script if script.contains("plugin promote") => both(|_| 429),
+            _ => continue,
+        };
+        assert_eq!(answers(&cluster).await.unwrap(), wanted, "{}", step.script);
+        until("the questions are recorded", SOON, async || {
+            let recorded = fs::read_to_string(cluster.recording(0)).unwrap_or_default();
+            Ok(recorded.contains(r#""demo""#).then_some(()))
+        })
+        .await
+        .unwrap();
     }
 }
 
