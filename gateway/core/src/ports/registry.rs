@@ -76,6 +76,9 @@ pub trait Registry: Send + Sync {
     /// The blob called `name`. The caller checks that it hashes to its name.
     async fn blob(&self, name: &str) -> PortResult<Option<Bytes>>;
 
+    /// Removes the blob called `name`, which no record names any more; one that does not exist is no error.
+    async fn remove_blob(&self, name: &str) -> PortResult<()>;
+
     /// One record.
     async fn read(&self, table: Table, key: &str) -> PortResult<Option<Record>>;
 
