@@ -9,6 +9,7 @@ mod budgets;
 mod bus;
 mod chat_ledger;
 mod presence;
+mod registry;
 mod sale_ledger;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,6 +22,7 @@ pub use chat_ledger::{AGENTS_MAX, EmbeddedChatLedger, MESSAGES_MAX, SESSIONS_MAX
 use gateway_core::ports::{PortError, PortErrorKind, Store};
 use gateway_core::time::UnixMillis;
 pub use presence::EmbeddedPresence;
+pub use registry::{BLOBS_BYTES_MAX, EmbeddedRegistry, RECORDS_MAX};
 pub use sale_ledger::{ACTIVITIES_MAX, EmbeddedSaleLedger, ORDERS_MAX};
 
 /// Where an adapter reads the time: the machine's clock in the product, a hand-turned one in tests.

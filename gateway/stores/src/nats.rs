@@ -1,9 +1,11 @@
-//! NATS: core messages for fan-out, and the JetStream work queue `CHAT_IN` in front of the chat worker.
+//! NATS: core messages for fan-out, the JetStream work queue `CHAT_IN` in front of the chat worker, and the registry of
+//! policies.
 //!
-//! The queue's reader is beside this file: `inbox`. What never happens here: trust in NATS to keep anything; a message
+//! Beside this file: `inbox`, the queue's reader, and `registry`. What never happens here: trust in NATS to keep anything; a message
 //! counts when the ledger has it.
 
 mod inbox;
+mod registry;
 
 use std::error::Error;
 use std::fmt;
@@ -229,6 +231,8 @@ enum Trouble {
     Refused,
     #[error("the partition is in other hands")]
     Superseded,
+    #[error("the name, the size or the content is not what it has to be")]
+    Malformed,
     #[error("the request failed")]
     Passing(#[source] Box<dyn Error + Send + Sync>),
     #[error("the request makes no sense")]
@@ -256,7 +260,7 @@ impl Failure for Trouble {
         match self {
             Self::Disconnected | Self::Reconnected | Self::Lost | Self::Refused | Self::Passing(_) => PortErrorKind::Unavailable,
             Self::Superseded => PortErrorKind::Fenced,
-            Self::Broken(_) => PortErrorKind::Broken,
+            Self::Malformed | Self::Broken(_) => PortErrorKind::Broken,
         }
     }
 }

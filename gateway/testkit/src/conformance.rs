@@ -10,6 +10,7 @@ pub mod budgets;
 pub mod bus;
 pub mod chat_ledger;
 pub mod presence;
+pub mod registry;
 pub mod sale_ledger;
 
 use std::future::Future;

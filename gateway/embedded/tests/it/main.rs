@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Presence, SaleLedger};
+use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Presence, Registry, SaleLedger};
 use gateway_embedded::{
-    EmbeddedAdmission, EmbeddedBudgets, EmbeddedBus, EmbeddedChatLedger, EmbeddedPresence, EmbeddedSaleLedger, system_clock,
+    EmbeddedAdmission, EmbeddedBudgets, EmbeddedBus, EmbeddedChatLedger, EmbeddedPresence, EmbeddedRegistry, EmbeddedSaleLedger,
+    system_clock,
 };
 use gateway_testkit::conformance::{self, Fresh};
 
@@ -44,6 +45,15 @@ async fn presence_conforms() {
     let fresh = Fresh::new(1);
     for _ in 0..2 {
         conformance::presence::all(&store, &fresh).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn registry_conforms() {
+    let registry: Arc<dyn Registry> = Arc::new(EmbeddedRegistry::new());
+    let fresh = Fresh::new(1);
+    for _ in 0..2 {
+        conformance::registry::all(&registry, &fresh).await;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Presence, SaleLedger};
+use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Presence, Registry, SaleLedger};
 use gateway_testkit::conformance;
 
 use crate::shared::{FRESH, RECLAIM_IDLE, mysql, nats, redis};
@@ -29,6 +29,14 @@ async fn redis_keeps_the_promises_of_presence() {
 async fn nats_keeps_the_promises_of_the_bus() {
     let bus: Arc<dyn Bus> = Arc::new(nats().await);
     conformance::bus::all(&bus, &FRESH).await;
+}
+
+#[tokio::test]
+async fn nats_keeps_the_promises_of_the_registry() {
+    let registry: Arc<dyn Registry> = Arc::new(nats().await);
+    for _ in 0..2 {
+        conformance::registry::all(&registry, &FRESH).await;
+    }
 }
 
 #[tokio::test]
