@@ -4,7 +4,10 @@
 //! `Authorization: Bearer <admin.token>`.
 
 mod activities;
-mod instants;
+mod body;
+pub(crate) mod instants;
+mod lists;
+mod nodes;
 mod plugins;
 
 use std::sync::Arc;
@@ -24,9 +27,11 @@ use tokio::net::TcpListener;
 use crate::health;
 use crate::node::Node;
 
-/// Largest body: a plugin. The built ones are under 500 KB; 32 MiB leaves room for other languages' runtimes.
-const BODY_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Longest time an admin call may take; loading a plugin compiles it.
+/// Largest body of the paths that do not say otherwise: an activity with a thousand products.
+const BODY_BYTES_MAX: usize = 1 << 20;
+/// Longest name of an operator.
+const OPERATOR_CHARS_MAX: usize = 64;
+/// Longest time an admin call may take; a large bundle travels to the registry in pieces.
 const CALL_MAX: Duration = Duration::from_secs(60);
 
 /// A refused or failed admin call.
@@ -79,7 +84,14 @@ fn router(node: Arc<Node>) -> Router {
         .route("/admin/activities/{id}", get(activities::show))
         .route("/admin/activities/{id}/publish", post(activities::publish))
         .route("/admin/activities/{id}/preheat", post(activities::preheat))
-        .route("/admin/plugins", get(plugins::list).post(plugins::install))
+        .route("/admin/plugins", get(plugins::list).post(plugins::push))
+        .route("/admin/plugins/{name}/component", get(plugins::component))
+        .route("/admin/plugins/{name}/rollout", post(plugins::rollout))
+        .route("/admin/plugins/{name}/promote", post(plugins::promote))
+        .route("/admin/plugins/{name}/rollback", post(plugins::roll_back))
+        .route("/admin/nodes", get(nodes::list))
+        .route("/admin/lists", get(lists::list))
+        .route("/admin/lists/{name}", get(lists::show).put(lists::replace))
         .route("/admin/decisions/{trace_id}", get(decision))
         .layer(middleware::from_fn_with_state(node.clone(), authenticate));
     Router::new()
@@ -94,6 +106,14 @@ fn router(node: Arc<Node>) -> Router {
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn(bounded))
         .with_state(node)
+}
+
+/// Who takes a step, as the history of a rollout will have it.
+fn operator(by: Option<String>) -> Result<String, Refused> {
+    let by = by.filter(|by| !by.is_empty()).unwrap_or_else(|| "admin".to_owned());
+    // Only a node says of itself that it is one.
+    let fits = by.chars().count() <= OPERATOR_CHARS_MAX && !by.contains(char::is_control) && !by.starts_with("node ");
+    if fits { Ok(by) } else { Err(Refused::bad("by is a name of at most 64 characters on one line")) }
 }
 
 async fn bounded(request: Request, next: Next) -> Response {
@@ -114,7 +134,7 @@ async fn authenticate(State(node): State<Arc<Node>>, headers: HeaderMap, request
 }
 
 async fn ready(State(node): State<Arc<Node>>) -> Response {
-    let (ready, report) = node.health.report(&*node.policies, node.drain.started());
+    let (ready, report) = node.health.report(&node);
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, axum::Json(report)).into_response()
 }

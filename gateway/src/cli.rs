@@ -1,9 +1,12 @@
 //! The command line. Exit codes: 0 done, 1 refused or failed, 2 wrong use.
 
 mod check;
+mod cluster;
 mod dev;
+mod list;
 mod load;
 mod migrate;
+mod operator;
 mod plugin;
 mod run;
 mod token;
@@ -43,9 +46,12 @@ enum Command {
     /// Makes a token signed with tokens.secret.
     #[command(after_help = "Example:\n  sluice token --sub alice --role user --ttl 1h\n  sluice token --sub a1 --role agent --shop 1")]
     Token(token::Options),
-    /// Writes, tests, measures and signs policies.
+    /// Writes, tests, measures and signs policies, and brings them onto a running cluster.
     #[command(subcommand, after_help = "Example:\n  sluice plugin new demo && sluice plugin build demo && sluice plugin test demo")]
     Plugin(plugin::Plugin),
+    /// Lists that policies look keys up in, on a running cluster.
+    #[command(subcommand)]
+    List(list::Command),
 }
 
 #[derive(Debug, Args)]
@@ -65,6 +71,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Check(file) => check::run(&file.config),
         Command::Token(options) => token::run(&options),
         Command::Plugin(command) => plugin::run(&command),
+        Command::List(command) => list::run(&command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

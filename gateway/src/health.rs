@@ -7,9 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use gateway_core::ports::{Policies, PortError};
+use gateway_core::config::OnFault;
+use gateway_core::ports::PortError;
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
+
+use crate::node::Node;
 
 /// How often dependencies are asked.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -59,8 +62,9 @@ impl Health {
         }
     }
 
-    /// Whether everything is there, and the report.
-    pub(crate) fn report(&self, policies: &dyn Policies, draining: bool) -> (bool, Value) {
+    /// Whether everything is there that has to be, and the report. A policy has to be there unless its requests pass without it.
+    pub(crate) fn report(&self, node: &Node) -> (bool, Value) {
+        let draining = node.drain.started();
         let mut ready = !draining;
         let mut dependencies = serde_json::Map::new();
         for (name, error) in self.states.lock().unwrap_or_else(PoisonError::into_inner).iter() {
@@ -68,13 +72,23 @@ impl Health {
             dependencies.insert((*name).into(), state(error.as_deref()));
         }
         let mut loaded = serde_json::Map::new();
-        for policy in policies.status() {
-            ready &= policy.version.is_some();
-            let mut entry = state(policy.error.as_deref());
+        for policy in node.policies.status() {
+            let configured = node.config.policies.iter().find(|configured| *configured.name == *policy.name);
+            let required = configured.is_none_or(|configured| configured.fail.missing == OnFault::Closed);
+            ready &= policy.version.is_some() || !required;
+            // What is wrong with the rollout explains more than what is wrong with what runs meanwhile.
+            let error = node.rollouts.error(&policy.plugin).or(policy.error);
+            let mut entry = state(error.as_deref());
+            entry["plugin"] = json!(policy.plugin);
             entry["version"] = json!(policy.version);
+            entry["required"] = json!(required);
             loaded.insert(policy.name, entry);
         }
-        (ready, json!({ "ready": ready, "draining": draining, "dependencies": dependencies, "policies": loaded }))
+        let registry = state(node.rollouts.trouble().as_deref());
+        let report = json!({
+            "ready": ready, "draining": draining, "dependencies": dependencies, "policies": loaded, "registry": registry,
+        });
+        (ready, report)
     }
 }
 

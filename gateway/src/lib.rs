@@ -19,6 +19,7 @@ mod health;
 mod jwks;
 mod node;
 mod recording;
+mod rollouts;
 mod sale;
 mod telemetry;
 mod token;

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use gateway_core::config::Config;
 use gateway_core::id::{Lot, ShopId};
 use gateway_core::policy::chain::Binding;
-use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Policies, Presence, SaleLedger};
+use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Policies, Presence, Registry, SaleLedger};
 use gateway_core::sale::order_no::OrderKey;
 use gateway_policy::Verifier;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -16,6 +16,7 @@ use crate::decisions::Decisions;
 use crate::health::Health;
 use crate::jwks::Jwks;
 use crate::recording::Recorder;
+use crate::rollouts::Rollouts;
 use crate::sale::batcher::Batcher;
 use crate::sale::catalog::Catalog;
 use crate::telemetry::Metrics;
@@ -35,6 +36,8 @@ pub(crate) struct Ports {
     pub sales: Arc<dyn SaleLedger>,
     /// Where messages get their number.
     pub chats: Arc<dyn ChatLedger>,
+    /// What nodes share about policies.
+    pub registry: Arc<dyn Registry>,
 }
 
 /// One running process.
@@ -47,6 +50,8 @@ pub(crate) struct Node {
     pub ports: Ports,
     /// Its policies.
     pub policies: Arc<dyn Policies>,
+    /// Which versions of them, as the cluster wants it.
+    pub rollouts: Arc<Rollouts>,
     /// Accounts counted in this process only.
     pub local_budgets: Arc<dyn Budgets>,
     /// Which policies run where, in order.

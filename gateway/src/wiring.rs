@@ -8,7 +8,9 @@ use gateway_core::config::{Config, Mode, TokenKey};
 use gateway_core::policy::chain::Binding;
 use gateway_core::ports::{Policies, PolicyStatus, PortError};
 use gateway_core::sale::order_no::OrderKey;
-use gateway_embedded::{Clock, EmbeddedAdmission, EmbeddedBudgets, EmbeddedBus, EmbeddedChatLedger, EmbeddedPresence, EmbeddedSaleLedger};
+use gateway_embedded::{
+    Clock, EmbeddedAdmission, EmbeddedBudgets, EmbeddedBus, EmbeddedChatLedger, EmbeddedPresence, EmbeddedRegistry, EmbeddedSaleLedger,
+};
 use gateway_policy::{Host, Keys, Lists, PolicySettings, Settings, Verifier, VerifierSettings};
 use gateway_stores::{MysqlSettings, MysqlStore, NatsBus, NatsSettings, RedisSettings, RedisStore};
 
@@ -18,6 +20,7 @@ use crate::health::{Dependency, Health};
 use crate::jwks::Jwks;
 use crate::node::{Drain, Node, Ports, Sockets};
 use crate::recording::Recorder;
+use crate::rollouts::{Parts, Rollouts};
 use crate::sale::batcher::Batcher;
 use crate::sale::catalog::Catalog;
 use crate::telemetry::Metrics;
@@ -39,7 +42,8 @@ pub(crate) async fn node(config: Config, backing: Backing) -> anyhow::Result<Arc
     };
     let verifier = Arc::new(verifier(&config)?);
     let metrics = Arc::new(Metrics::new().context("cannot register metrics")?);
-    let policies = policies(&config, verifier.clone())?;
+    let lists = Arc::new(lists(&config)?);
+    let policies = policies(&config, verifier.clone(), lists.clone())?;
     let jwks = match &config.tokens.key {
         TokenKey::JwksUrl(settings) => Some(Jwks::start(settings, verifier.clone(), metrics.clone())?),
         TokenKey::Secret(_) | TokenKey::PublicKeyFile(_) | TokenKey::JwksFile(_) => None,
@@ -47,8 +51,18 @@ pub(crate) async fn node(config: Config, backing: Backing) -> anyhow::Result<Arc
     dependencies.extend(jwks.clone().map(|jwks| jwks as Arc<dyn Dependency>));
     let recorder = Recorder::start(&config, &metrics)?.map(Arc::new);
     let order_key = OrderKey::new(config.sale.order_key.expose().as_bytes()).context("sale.order_key")?;
+    let name = name(&config);
+    let parts = Parts {
+        node: name.clone(),
+        registry: ports.registry.clone(),
+        policies: policies.clone(),
+        lists,
+        metrics: metrics.clone(),
+        keep: backing == Backing::Services,
+    };
     Ok(Arc::new(Node {
-        name: name(&config),
+        name,
+        rollouts: Rollouts::new(&config, parts),
         catalog: Catalog::new(ports.sales.clone()),
         batcher: Batcher::new(ports.admission.clone(), metrics.clone(), config.sale.batch_max, config.sale.batch_wait),
         bindings: config.policies.iter().map(Binding::from).collect(),
@@ -87,6 +101,7 @@ fn embedded() -> Ports {
         presence: Arc::new(EmbeddedPresence::new(clock.clone())),
         sales: Arc::new(EmbeddedSaleLedger::new()),
         chats: Arc::new(EmbeddedChatLedger::new(clock)),
+        registry: Arc::new(EmbeddedRegistry::new()),
     }
 }
 
@@ -109,6 +124,7 @@ async fn services(config: &Config) -> anyhow::Result<(Ports, Vec<Arc<dyn Depende
         presence: redis.clone(),
         sales: mysql.clone(),
         chats: mysql.clone(),
+        registry: nats.clone(),
     };
     let dependencies: Vec<Arc<dyn Dependency>> = vec![Arc::new(Redis(redis)), Arc::new(Nats(nats)), Arc::new(Mysql(mysql))];
     Ok((ports, dependencies))
@@ -130,7 +146,7 @@ pub(crate) async fn migrate(config: &Config) -> anyhow::Result<()> {
 
 /// Loads every configured policy once and says how each fared.
 pub(crate) fn check_policies(config: &Config) -> anyhow::Result<Vec<PolicyStatus>> {
-    Ok(policies(config, Arc::new(verifier(config)?))?.status())
+    Ok(policies(config, Arc::new(verifier(config)?), Arc::new(lists(config)?))?.status())
 }
 
 fn verifier(config: &Config) -> anyhow::Result<Verifier> {
@@ -147,7 +163,16 @@ fn verifier(config: &Config) -> anyhow::Result<Verifier> {
     Verifier::new(settings).context("tokens")
 }
 
-fn policies(config: &Config, verifier: Arc<Verifier>) -> anyhow::Result<Arc<Host>> {
+/// What the configuration says; the registry may replace it.
+fn lists(config: &Config) -> anyhow::Result<Lists> {
+    let lists = Lists::default();
+    for (name, entries) in &config.lists {
+        lists.replace(name, entries.iter().cloned()).with_context(|| format!("lists.{name}"))?;
+    }
+    Ok(lists)
+}
+
+fn policies(config: &Config, verifier: Arc<Verifier>, lists: Arc<Lists>) -> anyhow::Result<Arc<Host>> {
     let policies = config
         .policies
         .iter()
@@ -170,12 +195,8 @@ fn policies(config: &Config, verifier: Arc<Verifier>) -> anyhow::Result<Arc<Host
         instances_max: config.plugins.instances_max,
         cache_dir: Some(config.plugins.cache_dir.join("code")),
     };
-    let lists = Lists::default();
-    for (name, entries) in &config.lists {
-        lists.replace(name, entries.iter().cloned()).with_context(|| format!("lists.{name}"))?;
-    }
     let sink = Arc::new(|policy: &str, metric: &str, value: f64| tracing::debug!(policy, metric, value, "metric of a guest"));
-    Host::start(settings, verifier, Arc::new(lists), sink).context("cannot start the policy host")
+    Host::start(settings, verifier, lists, sink).context("cannot start the policy host")
 }
 
 struct Redis(Arc<RedisStore>);

@@ -1,4 +1,4 @@
-//! `sluice plugin`: what an author does, from an empty folder to a signed bundle.
+//! `sluice plugin`: what an author does, from an empty folder to a signed bundle, and beyond it to a running cluster.
 
 mod bench;
 mod build;
@@ -12,6 +12,8 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+
+use crate::cli::cluster;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Plugin {
@@ -39,6 +41,8 @@ pub(super) enum Plugin {
                             sluice plugin replay demo.wasm --recording recording.jsonl --config config/gateway.toml --policy demo --json\n\n\
                             Exit code: 0 when every verdict is the same, 1 when one is not, or nothing could be asked.")]
     Replay(replay::Options),
+    #[command(flatten)]
+    Cluster(cluster::Command),
 }
 
 #[derive(Debug, Args)]
@@ -66,6 +70,7 @@ pub(super) fn run(command: &Plugin) -> anyhow::Result<()> {
         Plugin::Bench(subject) => bench::run(&subject.folder.folder, subject.json),
         Plugin::Sign(options) => sign::run(options),
         Plugin::Replay(options) => replay::run(options),
+        Plugin::Cluster(command) => cluster::run(command),
     }
 }
 

@@ -88,6 +88,8 @@ impl Process {
             Some(address) => Some(Listener::bind(address, None).await.context("edge.echo")?),
             None => None,
         };
+        // Before anything accepts, so that no request is judged by a version that is not live any more.
+        let mut background = node.rollouts.start().await;
         let upstreams = Arc::new(Upstreams::start(&config.upstreams, node.drain.watch()).await?);
         let (edge_address, admin_address) = (edge.address(), admin.address);
         tracing::info!(kind = "edge", address = %edge_address, "listening");
@@ -98,7 +100,7 @@ impl Process {
             let app = Echo::new(config.edge.clone(), config.chat.clone());
             listeners.push(tokio::spawn(echo.serve(node.clone(), proxy(app))));
         }
-        let background = vec![admin.serve(node.clone()), tokio::spawn(refresh_catalog(node.clone()))];
+        background.extend([admin.serve(node.clone()), tokio::spawn(refresh_catalog(node.clone()))]);
         Ok(Self { node, listeners, background, edge: edge_address, admin: admin_address })
     }
 
@@ -116,6 +118,7 @@ impl Process {
         for task in self.background {
             task.abort();
         }
+        self.node.rollouts.leave().await;
         tracing::info!("drained");
         Ok(())
     }
