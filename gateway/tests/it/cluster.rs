@@ -38,6 +38,12 @@ struct Files {
     config: PathBuf,
 }
 
+impl Files {
+    fn keys(&self) -> PathBuf {
+        self.folder.path().join("keys")
+    }
+}
+
 /// Something that can be taken away without warning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -202,6 +208,11 @@ impl Cluster {
         self.files.config.display().to_string()
     }
 
+    /// The folder of the keys whose bundles every node accepts; empty at first.
+    pub(crate) fn keys(&self) -> PathBuf {
+        self.files.keys()
+    }
+
     /// What the processes said, for somebody who looks for a fault.
     fn report(&self) -> String {
         let mut logs: Vec<PathBuf> = std::fs::read_dir(self.files.folder.path())
@@ -258,7 +269,11 @@ impl Member {
         let name = format!("{}-{}", self.kind, self.index);
         let log = files.folder.path().join(format!("{name}.{starts}.log"));
         let config = files.config.display().to_string();
-        let mut process = Process::start(&[self.kind, "--config", &config], &[("SLUICE__NODE__NAME", &name)], log)?;
+        // What a node keeps is its own, over its restarts.
+        let (keys, cache) = (files.keys().display().to_string(), files.folder.path().join(format!("{name}.cache")).display().to_string());
+        let environment =
+            [("SLUICE__NODE__NAME", name.as_str()), ("SLUICE__PLUGINS__KEYS_DIR", &keys), ("SLUICE__PLUGINS__CACHE_DIR", &cache)];
+        let mut process = Process::start(&[self.kind, "--config", &config], &environment, log)?;
         let admin = process.listening("admin").await?;
         let edge = if self.kind == "serve" { process.listening("edge").await? } else { admin };
         let mut state = self.state();

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use reqwest::Method;
 use tempfile::TempDir;
 
 use crate::dev::Dev;
@@ -128,17 +127,9 @@ async fn a_policy_is_exchanged_under_load_without_a_failed_request() {
     fs::write(&file, &next).unwrap();
     version = changed(&dev, &version).await;
 
-    let uploaded = dev.admin.ask(Method::POST, "/admin/plugins?name=rate-limit", rebuilt(&original, b"uploaded")).await.unwrap();
-    assert_eq!(uploaded.status, 200, "{}", uploaded.body);
-    let told = uploaded.body["version"].as_str().unwrap().to_owned();
-    assert_ne!(told, version);
-    assert_eq!(dev.admin.policy_version("rate-limit").await.unwrap(), told);
-
     for (what, garbage) in
         [("no wasm", b"garbage".to_vec()), ("half a component", original[..original.len() / 2].to_vec()), ("nothing", Vec::new())]
     {
-        let refused = dev.admin.ask(Method::POST, "/admin/plugins?name=rate-limit", garbage.clone()).await.unwrap();
-        assert!((400..500).contains(&refused.status), "{what}: {} {}", refused.status, refused.body);
         replace(&file, &garbage);
         let error = until("the failed load is told", RECOVERED, async || {
             let policies = dev.admin.get("/admin/plugins").await?;
@@ -146,12 +137,10 @@ async fn a_policy_is_exchanged_under_load_without_a_failed_request() {
             Ok(policy.filter(|policy| !policy["error"].is_null()))
         });
         let policy = error.await.unwrap();
-        assert_eq!(policy["version"], told, "{what}: the last good one stays");
+        assert_eq!(policy["version"], version, "{what}: the last good one stays");
     }
     replace(&file, &rebuilt(&original, b"good again"));
-    changed(&dev, &told).await;
-    let unknown = dev.admin.ask(Method::POST, "/admin/plugins?name=nobody", original.clone()).await.unwrap();
-    assert_eq!(unknown.status, 404, "{}", unknown.body);
+    changed(&dev, &version).await;
 
     load.more(UNDER_LOAD / 8).await;
     let answered = load.finish(UNDER_LOAD).await;
