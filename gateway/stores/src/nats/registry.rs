@@ -28,8 +28,8 @@ const BLOBS_BYTES_MAX: i64 = 2 << 30;
 /// How long moving the largest blob may take: it travels in pieces of 128 KiB, each of which is acknowledged.
 const BLOB_PATIENCE: Duration = Duration::from_secs(30);
 
-/// What one table may take; a record is a few kilobytes.
-const TABLE_BYTES_MAX: i64 = 256 << 20;
+/// What one table may take: a thousand nodes or plugins at a few kilobytes each need a tenth of it.
+const TABLE_BYTES_MAX: i64 = 64 << 20;
 
 /// How long a node that says nothing any more stays on record.
 const NODES_KEPT: Duration = Duration::from_secs(24 * 3_600);
