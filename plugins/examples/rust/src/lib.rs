@@ -50,9 +50,7 @@ impl Policy for Rule {
 
     fn on_request(&self, host: &dyn Host, request: &Request, _facts: &Facts) -> Verdict {
         match request.header(&self.0.header) {
-            Some(client) if host.contains(&self.0.list, client) => {
-                Verdict::Refuse(Refusal::new(403, "BLOCKED", "this client is blocked"))
-            }
+            Some(client) if host.contains(&self.0.list, client) => Verdict::Refuse(Refusal::new(403, "BLOCKED", "this client is blocked")),
             Some(_) => Verdict::proceed(),
             None => Verdict::Proceed(Effects { tags: vec!["no-client".into()], ..Effects::default() }),
         }
