@@ -46,7 +46,7 @@ enum Command {
     /// Makes a token signed with tokens.secret.
     #[command(after_help = "Example:\n  sluice token --sub alice --role user --ttl 1h\n  sluice token --sub a1 --role agent --shop 1")]
     Token(token::Options),
-    /// Policies, from an empty folder to a version on every node.
+    /// Writes, tests, measures and signs policies, and brings them onto a running cluster.
     #[command(subcommand, after_help = "Example:\n  sluice plugin new demo && sluice plugin build demo && sluice plugin test demo")]
     Plugin(plugin::Plugin),
     /// Lists that policies look keys up in, on a running cluster.

@@ -3,7 +3,7 @@
 //! A ring of the latest records; older ones fall out. Kept as they come, and made JSON only for whoever asks. Written by the
 //! edge and the sockets, read by the admin API.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gateway_core::id::{ClientMsgId, PrincipalId, SessionId};
@@ -25,7 +25,7 @@ pub(crate) struct Decisions {
 #[derive(Default)]
 struct Ring {
     order: VecDeque<String>,
-    records: BTreeMap<String, Record>,
+    records: HashMap<String, Record>,
 }
 
 /// What is known under one trace id.

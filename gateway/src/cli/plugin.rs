@@ -1,5 +1,4 @@
-//! `sluice plugin`: what an author does, from an empty folder to a signed bundle; what an operator does with it on a cluster is in
-//! [`crate::cli::cluster`].
+//! `sluice plugin`: what an author does, from an empty folder to a signed bundle, and beyond it to a running cluster.
 
 mod bench;
 mod build;

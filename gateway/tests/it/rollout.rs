@@ -175,11 +175,11 @@ async fn a_shadow_is_compared_and_changes_nothing() {
     })
     .await
     .unwrap();
-    // The live rule charges a budget, the new one does not.
+    // The live rule charges a budget and leaves responses alone; the new one charges none and marks each response.
     let policy = operator.policy().await.unwrap();
     let comparison = &policy["candidate"]["comparison"];
-    assert_eq!(comparison["compared"], 30, "{policy}");
-    assert_eq!(comparison["differences"], serde_json::json!({ "charges": 20, "refuses": 10 }), "{policy}");
+    assert_eq!(comparison["compared"], 60, "{policy}");
+    assert_eq!(comparison["differences"], serde_json::json!({ "charges": 20, "headers": 30, "refuses": 10 }), "{policy}");
     let sample = comparison["samples"].as_array().unwrap().iter().find(|sample| sample["reason"] == "refuses").unwrap();
     assert_eq!(sample["phase"], "request", "{sample}");
     let trace = sample["traceId"].as_str().unwrap();

@@ -42,7 +42,7 @@ prefixes = ["/api/fine"]
 fail = {OPEN}
 [[policies.config.budgets]]
 name = "high"
-key = "user"
+key = "ip"
 limit = 1000000
 window_ms = 1000
 
