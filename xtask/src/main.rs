@@ -1,6 +1,7 @@
 //! Chores of the workspace: `cargo xtask <chore>`. Here lives the command line only; each chore has its own module.
 
 mod bench;
+mod cargo;
 mod check;
 mod directions;
 mod plugins;

@@ -2,11 +2,12 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, Result, bail, ensure};
 use xshell::{Shell, cmd};
 
+use crate::cargo::cargo;
 use crate::plugins;
 
 /// The RFC 6455 suite; a Python package, kept in a virtual environment of its own.
@@ -62,14 +63,7 @@ struct Tally {
 impl Tally {
     /// Runs cargo, passes its output on, and adds up its result lines.
     fn cargo(&mut self, root: &Path, args: &[&str]) -> Result<()> {
-        let mut child = Command::new(env!("CARGO"))
-            .args(args)
-            .current_dir(root)
-            // The toolchain of this process is the one to use; a nested cargo must not inherit what only fits xtask.
-            .env_remove("CARGO_MANIFEST_DIR")
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start cargo")?;
+        let mut child = cargo(root).args(args).stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
         let Some(output) = child.stdout.take() else {
             bail!("cargo has no output");
         };

@@ -116,7 +116,8 @@ fn refusal(failure: &Failure, trace_id: &str) -> Reply {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the other failures are told by status and body alone")]
     match failure {
         Failure::MethodNotAllowed(allow) => reply.headers.push(("allow", allow.clone())),
-        Failure::Unauthenticated => reply.headers.push(("www-authenticate", "Bearer".into())),
+        // RFC 9110, 15.5.2: a 401 says how to do better, whoever refused.
+        _ if status == 401 => reply.headers.push(("www-authenticate", "Bearer".into())),
         Failure::UpgradeRequired => {
             reply.headers.push(("upgrade", "websocket".into()));
             reply.headers.push(("sec-websocket-version", "13".into()));
@@ -136,6 +137,15 @@ mod tests {
         let reply = refusal(failure, "t1");
         assert_eq!(reply.status, status);
         assert_eq!(std::str::from_utf8(&reply.body).unwrap(), body);
+    }
+
+    #[test]
+    fn every_401_names_the_scheme() {
+        let refusal = Refusal { status: 401, code: "UNAUTHENTICATED".into(), message: "please sign in".into(), retry_after_ms: None };
+        for failure in [Failure::Unauthenticated, Failure::Refused(refusal)] {
+            let reply = reply(&Err(failure), "t");
+            assert!(reply.headers.contains(&("www-authenticate", "Bearer".to_owned())));
+        }
     }
 
     #[test]

@@ -2,17 +2,16 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::bench::{machine, report};
+use crate::cargo::cargo;
 
 pub(super) fn run(root: &Path) -> Result<()> {
     let target = root.join("target");
-    let status = Command::new(env!("CARGO"))
+    let status = cargo(root)
         .args(["bench", "--locked", "--package", "gateway-policy", "--bench", "calls"])
-        .current_dir(root)
         .env("CARGO_TARGET_DIR", &target)
         .status()
         .context("start cargo")?;

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::bench::process::{Process, free_address};
 use crate::bench::{Load, machine, report};
+use crate::cargo::cargo;
 
 const SERVER_CORE: u32 = 0;
 const LOAD_CORE: u32 = 1;
@@ -78,9 +79,8 @@ pub(super) fn run(root: &Path, load: &Load) -> Result<()> {
 impl Rig {
     fn start(root: &Path, profile: &str) -> Result<Self> {
         let target = root.join("target");
-        let status = Command::new(env!("CARGO"))
+        let status = cargo(root)
             .args(["build", "--locked", "--profile", profile, "--package", "gateway"])
-            .current_dir(root)
             .env("CARGO_TARGET_DIR", &target)
             .status()
             .context("start cargo")?;
