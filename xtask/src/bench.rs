@@ -8,6 +8,7 @@ mod policy;
 mod process;
 mod proxy;
 mod report;
+mod swap;
 
 use std::path::Path;
 
@@ -20,6 +21,8 @@ pub(crate) enum Bench {
     Policy,
     /// What one proxied request costs without policies, with three, and in Envoy.
     Proxy(Load),
+    /// What exchanging a policy every 50 ms does to the requests under way.
+    Swap(Load),
 }
 
 /// How long and how often.
@@ -43,5 +46,6 @@ pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
     match bench {
         Bench::Policy => policy::run(root),
         Bench::Proxy(load) => proxy::run(root, load),
+        Bench::Swap(load) => swap::run(root, load),
     }
 }

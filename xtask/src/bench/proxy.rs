@@ -25,7 +25,7 @@ const SECRET: &str = "a-secret-of-more-than-32-bytes-for-benches";
 
 /// What is compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Variant {
+pub(super) enum Variant {
     Sluice,
     SluicePolicies,
     Envoy,
@@ -53,11 +53,12 @@ struct Run {
     resident_mib: u64,
 }
 
-struct Rig {
-    dir: PathBuf,
-    sluice: PathBuf,
+/// Everything a run needs besides the measured server.
+pub(super) struct Rig {
+    pub(super) dir: PathBuf,
+    pub(super) sluice: PathBuf,
     envoy: PathBuf,
-    plugins: PathBuf,
+    pub(super) plugins: PathBuf,
     upstream: SocketAddr,
     token: String,
     _upstream: Process,
@@ -68,7 +69,7 @@ pub(super) fn run(root: &Path, load: &Load) -> Result<()> {
     let mut runs: Vec<Vec<Run>> = vec![Vec::new(); Variant::ALL.len()];
     for round in 1..=load.rounds {
         for (variant, runs) in Variant::ALL.into_iter().zip(&mut runs) {
-            let run = rig.measure(variant, load)?;
+            let run = rig.measure(root, variant, load)?;
             eprintln!("round {round}: {:<72} {:>6.1} µs CPU, {:>7.0} requests/s", variant.name(), run.cpu_micros, run.requests_per_second);
             runs.push(run);
         }
@@ -77,7 +78,7 @@ pub(super) fn run(root: &Path, load: &Load) -> Result<()> {
 }
 
 impl Rig {
-    fn start(root: &Path, profile: &str) -> Result<Self> {
+    pub(super) fn start(root: &Path, profile: &str) -> Result<Self> {
         let target = root.join("target");
         let status = cargo(root)
             .args(["build", "--locked", "--profile", profile, "--package", "gateway"])
@@ -104,7 +105,7 @@ impl Rig {
     }
 
     fn mint(&self, root: &Path) -> Result<String> {
-        let config = self.sluice_config(root, Variant::Sluice, free_address()?)?;
+        let config = self.sluice_config(root, Variant::Sluice, free_address()?, free_address()?)?;
         let output = Command::new(&self.sluice)
             .args(["token", "--sub", "u1", "--role", "user", "--ttl", "12h", "--config"])
             .arg(&config)
@@ -114,10 +115,10 @@ impl Rig {
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    fn sluice_config(&self, root: &Path, variant: Variant, address: SocketAddr) -> Result<PathBuf> {
+    fn sluice_config(&self, root: &Path, variant: Variant, address: SocketAddr, admin: SocketAddr) -> Result<PathBuf> {
         let values = [
             ("{port}", address.port().to_string()),
-            ("{admin}", free_address()?.port().to_string()),
+            ("{admin}", admin.port().to_string()),
             ("{upstream}", self.upstream.port().to_string()),
             ("{secret}", SECRET.to_owned()),
             ("{plugins}", self.plugins.display().to_string()),
@@ -146,24 +147,31 @@ impl Rig {
         Ok(file)
     }
 
-    fn measure(&self, variant: Variant, load: &Load) -> Result<Run> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no workspace")?;
-        let address = free_address()?;
-        let log = self.dir.join("server.log");
-        let (program, arguments) = match variant {
+    /// Sluice, started: the process, its edge, its admin listener and its log.
+    pub(super) fn sluice(&self, root: &Path, variant: Variant) -> Result<(Process, SocketAddr, SocketAddr, PathBuf)> {
+        let (address, admin, log) = (free_address()?, free_address()?, self.dir.join("server.log"));
+        let config = self.sluice_config(root, variant, address, admin)?.display().to_string();
+        let program = self.sluice.display().to_string();
+        let server = Process::start(variant.name(), SERVER_CORE, &[&program, "dev", "--config", &config], &log)?;
+        Ok((server, address, admin, log))
+    }
+
+    fn envoy(&self, root: &Path, variant: Variant) -> Result<(Process, SocketAddr, PathBuf)> {
+        let (address, log) = (free_address()?, self.dir.join("server.log"));
+        let config = self.envoy_config(root, variant, address)?.display().to_string();
+        let program = self.envoy.display().to_string();
+        let command = [&program, "--concurrency", "1", "--log-level", "warn", "--disable-hot-restart", "-c", &config];
+        Ok((Process::start(variant.name(), SERVER_CORE, &command, &log)?, address, log))
+    }
+
+    fn measure(&self, root: &Path, variant: Variant, load: &Load) -> Result<Run> {
+        let (mut server, address, log) = match variant {
             Variant::Sluice | Variant::SluicePolicies => {
-                let config = self.sluice_config(root, variant, address)?.display().to_string();
-                (self.sluice.display().to_string(), vec!["dev".to_owned(), "--config".to_owned(), config])
+                let (server, address, _, log) = self.sluice(root, variant)?;
+                (server, address, log)
             }
-            Variant::Envoy | Variant::EnvoyFilters => {
-                let config = self.envoy_config(root, variant, address)?.display().to_string();
-                let arguments = ["--concurrency", "1", "--log-level", "warn", "--disable-hot-restart", "-c", &config];
-                (self.envoy.display().to_string(), arguments.map(str::to_owned).to_vec())
-            }
+            Variant::Envoy | Variant::EnvoyFilters => self.envoy(root, variant)?,
         };
-        let mut command = vec![program.as_str()];
-        command.extend(arguments.iter().map(String::as_str));
-        let mut server = Process::start(variant.name(), SERVER_CORE, &command, &log)?;
         server.listening(address, &log)?;
         self.load(address, load.connections, WARM_UP_SECONDS)?;
         let before = server.cpu_seconds()?;
@@ -175,7 +183,7 @@ impl Rig {
     }
 
     /// Requests answered, and per second. Every answer has to be a 200.
-    fn load(&self, address: SocketAddr, connections: u32, seconds: u32) -> Result<(u64, f64)> {
+    pub(super) fn load(&self, address: SocketAddr, connections: u32, seconds: u32) -> Result<(u64, f64)> {
         let output = Command::new("taskset")
             .args(["-c", &LOAD_CORE.to_string(), "wrk", "-t", "1", "-c", &connections.to_string(), "-d", &format!("{seconds}s")])
             .args(["-H", &format!("Authorization: Bearer {}", self.token), &format!("http://{address}/item/7?from=bench")])
