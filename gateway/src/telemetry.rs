@@ -9,7 +9,9 @@ use gateway_core::config::{Log, LogFormat};
 use gateway_core::policy::chain::Decision;
 use gateway_core::ports::PolicyStatus;
 use prometheus::core::Collector;
-use prometheus::{Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{
+    CounterVec, Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+};
 use tracing_subscriber::EnvFilter;
 
 /// Buckets from 0.1 ms to 10 s: an answer of our own is at the lower end, a slow upstream at the upper.
@@ -103,6 +105,8 @@ metrics! {
     policy_shadow: IntCounterVec = counters("policy_shadow_total", "Verdicts of a shadow compared.", &["policy", "difference"]);
     /// Trials this node has ended.
     policy_rollbacks: IntCounterVec = counters("policy_rollbacks_total", "Trials ended by this node.", &["policy", "reason"]);
+    /// What guests count; the host bounds how many counters a policy may name.
+    policy_counter: CounterVec = CounterVec::new(Opts::new("policy_counter_total", "Counters of the guests."), &["policy", "counter"]);
     /// Purchase attempts by outcome.
     admit: IntCounterVec = counters("admit_total", "Purchase attempts judged.", &["outcome"]);
     /// Attempts per admission call.

@@ -43,7 +43,7 @@ pub(crate) async fn node(config: Config, backing: Backing) -> anyhow::Result<Arc
     let verifier = Arc::new(verifier(&config)?);
     let metrics = Arc::new(Metrics::new().context("cannot register metrics")?);
     let lists = Arc::new(lists(&config)?);
-    let policies = policies(&config, verifier.clone(), lists.clone())?;
+    let policies = policies(&config, verifier.clone(), lists.clone(), metrics.clone())?;
     let jwks = match &config.tokens.key {
         TokenKey::JwksUrl(settings) => Some(Jwks::start(settings, verifier.clone(), metrics.clone())?),
         TokenKey::Secret(_) | TokenKey::PublicKeyFile(_) | TokenKey::JwksFile(_) => None,
@@ -146,7 +146,8 @@ pub(crate) async fn migrate(config: &Config) -> anyhow::Result<()> {
 
 /// Loads every configured policy once and says how each fared.
 pub(crate) fn check_policies(config: &Config) -> anyhow::Result<Vec<PolicyStatus>> {
-    Ok(policies(config, Arc::new(verifier(config)?), Arc::new(lists(config)?))?.status())
+    let metrics = Arc::new(Metrics::new().context("cannot register metrics")?);
+    Ok(policies(config, Arc::new(verifier(config)?), Arc::new(lists(config)?), metrics)?.status())
 }
 
 fn verifier(config: &Config) -> anyhow::Result<Verifier> {
@@ -172,7 +173,7 @@ fn lists(config: &Config) -> anyhow::Result<Lists> {
     Ok(lists)
 }
 
-fn policies(config: &Config, verifier: Arc<Verifier>, lists: Arc<Lists>) -> anyhow::Result<Arc<Host>> {
+fn policies(config: &Config, verifier: Arc<Verifier>, lists: Arc<Lists>, metrics: Arc<Metrics>) -> anyhow::Result<Arc<Host>> {
     let policies = config
         .policies
         .iter()
@@ -195,7 +196,9 @@ fn policies(config: &Config, verifier: Arc<Verifier>, lists: Arc<Lists>) -> anyh
         instances_max: config.plugins.instances_max,
         cache_dir: Some(config.plugins.cache_dir.join("code")),
     };
-    let sink = Arc::new(|policy: &str, metric: &str, value: f64| tracing::debug!(policy, metric, value, "metric of a guest"));
+    let sink = Arc::new(move |policy: &str, counter: &str, value: f64| {
+        metrics.policy_counter.with_label_values(&[policy, counter]).inc_by(value);
+    });
     Host::start(settings, verifier, lists, sink).context("cannot start the policy host")
 }
 

@@ -68,6 +68,19 @@ async fn a_guest_that_misbehaves_costs_its_own_request_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_guest_counts_is_a_metric_and_no_more_of_it_than_a_call_may_leave() {
+    let upstream = Upstream::start(Conduct::Answer("fine")).await.unwrap();
+    let dev = Dev::start(&(upstream_at(&upstream, &["strict", "lenient"]) + &conformance("warm"))).await.unwrap();
+    let edge = Edge::new().unwrap();
+    let request = edge.http.get(format!("http://{}/strict/x", dev.edge)).header("x-conformance", "metric");
+    assert_eq!(Answer::of(request).await.unwrap().status, 200);
+    let metrics = edge.http.get(dev.admin.url("/metrics")).send().await.unwrap().text().await.unwrap();
+    let line = metrics.lines().find(|line| line.starts_with("sluice_policy_counter_total")).unwrap();
+    // The guest counts a hundred times; sixteen are taken.
+    assert_eq!(line, r#"sluice_policy_counter_total{counter="conformance_total",policy="strict"} 16"#);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn guests_that_spin_do_not_stop_the_others() {
     let upstream = Upstream::start(Conduct::Answer("fine")).await.unwrap();
     let dev = Dev::start(&(upstream_at(&upstream, &["strict", "lenient", "other"]) + &conformance("warm"))).await.unwrap();

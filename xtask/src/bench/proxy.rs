@@ -207,10 +207,9 @@ impl Rig {
         #[expect(clippy::cast_precision_loss, reason = "MiB")]
         let memory: Vec<f64> = runs.iter().map(|runs| median(runs, |run| run.resident_mib as f64)).collect();
         let mut text = format!(
-            "{}. {}; {}; {}. {} connections, {} rounds of {} s, one server thread, medians.\n\n\
+            "{}. Envoy {ENVOY}; {}; {}. {} connections, {} rounds of {} s, one server thread, medians.\n\n\
              | Server | CPU per request | Requests/s | Memory |\n|---|---|---|---|\n",
             machine::describe(),
-            machine::version(&self.envoy.display().to_string(), &["--version"]),
             machine::version("nginx", &["-v"]),
             machine::version("rustc", &["--version"]),
             load.connections,
