@@ -2,7 +2,8 @@
 //!
 //! What lies here is run as it is, so nobody but this node may put anything here: the folder is private, and each file
 //! carries a message authentication code under a key that only this node has. A file that does not fit is ignored and
-//! written anew. What never happens here: failing a load. Without the cache everything works, only later.
+//! written anew. Several nodes of one machine may share a folder, and then they share the key. What never happens here: failing
+//! a load. Without the cache everything works, only later.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -10,7 +11,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use gateway_core::policy::Digest;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -26,6 +28,9 @@ const BYTES_MAX: u64 = 512 << 20;
 /// The node's own key; as long as a block of SHA-256, so that HMAC takes it as it is.
 const KEY_FILE: &str = "key";
 const KEY_BYTES: usize = 64;
+
+/// A half-written file that is older was left behind: writing one takes a moment, and somebody else may be writing now.
+const PARTIAL_AGE: Duration = Duration::from_secs(60);
 
 /// Length of the authentication code at a file's start: HMAC-SHA-256.
 const TAG_BYTES: usize = 32;
@@ -56,7 +61,7 @@ impl CodeCache {
         // What we create is ours; whatever else is ours has the same owner.
         let probe = cache.partial();
         let owner = create(&probe)?.metadata()?.uid();
-        fs::remove_file(&probe)?;
+        remove(&probe)?;
         if found.uid() != owner {
             return refuse("it belongs to another user");
         }
@@ -123,7 +128,8 @@ impl CodeCache {
 
     /// A name nobody else is writing to, unless he has our process id, and then one of us fails to create it.
     fn partial(&self) -> PathBuf {
-        self.dir.join(format!("{}.partial", std::process::id()))
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        self.dir.join(format!("{}-{}.partial", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
     }
 
     /// The node's key; made when there is none that could be one.
@@ -131,14 +137,23 @@ impl CodeCache {
         let path = self.dir.join(KEY_FILE);
         match self.read_key(&path, owner) {
             Ok(Some(key)) => return Ok(key),
-            Ok(None) => fs::remove_file(&path)?,
+            Ok(None) => remove(&path)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
         let mut key = [0; KEY_BYTES];
         File::open("/dev/urandom")?.read_exact(&mut key)?;
-        self.write(KEY_FILE, &[&key])?;
-        Ok(key)
+        // A link, unlike a renaming, never takes the place of a key that another node has made meanwhile.
+        let partial = self.partial();
+        let linked = create(&partial).and_then(|mut file| file.write_all(&key)).and_then(|()| fs::hard_link(&partial, &path));
+        remove(&partial)?;
+        match linked {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            Ok(()) | Err(_) => {
+                let key = self.read_key(&path, owner)?;
+                key.ok_or_else(|| io::Error::new(io::ErrorKind::PermissionDenied, "its key is not private to this user"))
+            }
+        }
     }
 
     /// `None` when what lies there is not a key that only we know.
@@ -157,7 +172,10 @@ impl CodeCache {
             let path = file.path();
             let Ok(found) = file.metadata() else { continue };
             if path.extension() == Some(OsStr::new("partial")) {
-                let _ = fs::remove_file(&path);
+                let age = found.modified().ok().and_then(|written| written.elapsed().ok()).unwrap_or_default();
+                if age > PARTIAL_AGE {
+                    let _ = fs::remove_file(&path);
+                }
             } else if path.extension() == Some(OsStr::new("code")) {
                 kept.push((found.modified().unwrap_or(SystemTime::UNIX_EPOCH), found.len(), path));
             }
@@ -179,6 +197,14 @@ fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
+/// Removes a file, which may be gone already.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// A file's name: the component, and what its code depends on besides.
 fn name(engine: &Engine, digest: &Digest) -> String {
     // Another hash in another release costs one compilation; wasmtime itself checks that code fits when it reads it.
@@ -198,8 +224,9 @@ fn deserialize(engine: &Engine, code: &[u8]) -> wasmtime::Result<Component> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
-    use std::time::Duration;
+    use std::thread;
 
     use tempfile::TempDir;
 
@@ -288,6 +315,19 @@ mod tests {
     }
 
     #[test]
+    fn nodes_that_start_at_once_in_one_new_folder_share_one_key() {
+        for _ in 0..50 {
+            let rig = Rig::new();
+            let keys: BTreeSet<_> = thread::scope(|scope| {
+                let opening: Vec<_> = (0..8).map(|_| scope.spawn(|| rig.cache().key)).collect();
+                opening.into_iter().map(|key| key.join().unwrap()).collect()
+            });
+            assert_eq!(keys.len(), 1);
+            assert_eq!(fs::read_dir(rig.path()).unwrap().count(), 1, "nothing but the key is left");
+        }
+    }
+
+    #[test]
     fn a_folder_that_is_not_private_is_refused() {
         let rig = Rig::new();
         drop(rig.cache());
@@ -312,11 +352,13 @@ mod tests {
             let file = File::create(rig.path().join(format!("{age}.code"))).unwrap();
             file.set_modified(SystemTime::now() - Duration::from_secs(60 * u64::try_from(age).unwrap())).unwrap();
         }
-        fs::write(rig.path().join("left.partial"), "").unwrap();
+        let left = File::create(rig.path().join("left.partial")).unwrap();
+        left.set_modified(SystemTime::now() - 2 * PARTIAL_AGE).unwrap();
+        fs::write(rig.path().join("young.partial"), "").unwrap();
         cache.sweep();
         let mut left: Vec<_> = fs::read_dir(rig.path()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
         left.sort_unstable();
-        assert_eq!(left.len(), FILES_MAX + 1, "and the key: {left:?}");
+        assert_eq!(left.len(), FILES_MAX + 2, "and the key, and what somebody may be writing: {left:?}");
         assert!(newest.is_file() && left.contains(&"1.code".to_owned()) && !left.contains(&format!("{}.code", FILES_MAX)));
     }
 }
