@@ -45,6 +45,7 @@ pub(crate) fn limits(frame_bytes_max: usize, queue_bytes_max: usize) -> WebSocke
 
 /// The close frame a broken stream deserves, by RFC 6455 section 7.4.1; none when there is nobody to send it to.
 pub(crate) fn close_for(error: &WsError) -> Option<CloseFrame> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "every other error is a connection that is gone")]
     let (code, reason) = match error {
         WsError::Protocol(ProtocolError::ResetWithoutClosingHandshake | ProtocolError::SendAfterClosing) => return None,
         WsError::Protocol(_) => (CloseCode::Protocol, "protocol error"),

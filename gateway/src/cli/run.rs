@@ -128,9 +128,8 @@ fn proxy<S>(app: S) -> Arc<HttpProxy<S>>
 where
     S: ProxyHttp,
 {
-    let mut settings = ServerConf::default();
     // Pingora's retries are bounded here as well as by each group's own setting.
-    settings.max_retries = 8;
+    let settings = ServerConf { max_retries: 8, ..ServerConf::default() };
     let mut proxy = HttpProxy::new(app, Arc::new(settings));
     proxy.handle_init_modules();
     Arc::new(proxy)

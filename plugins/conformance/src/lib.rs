@@ -6,10 +6,10 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use sluice_sdk::bindings::sluice::policy::telemetry::Level;
 use sluice_sdk::types::{
     Attempt, Charge, Effects, Facts, Manifest, Message, Phases, Principal, Refusal, Request, Response, Role, Scope, Verdict,
 };
-use sluice_sdk::bindings::sluice::policy::telemetry::Level;
 use sluice_sdk::{HeaderBlock, Host, Policy};
 
 /// Longer than any text a host should take.

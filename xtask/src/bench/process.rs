@@ -65,7 +65,7 @@ impl Process {
     pub(super) fn resident_mib(&self) -> Result<u64> {
         let statm = fs::read_to_string(format!("/proc/{}/statm", self.child.id())).context("read statm")?;
         let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).context("statm has no second number")?;
-        Ok(pages * 4096 >> 20)
+        Ok((pages * 4096) >> 20)
     }
 }
 

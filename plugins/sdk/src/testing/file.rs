@@ -388,7 +388,7 @@ impl<'a> Expectation<'a> {
                 Some((word, Value::String(_))) if word == "fault" => Ok(Self::Verdict(expect.clone())),
                 _ => Err(SHAPE.into()),
             },
-            _ => Err(SHAPE.into()),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => Err(SHAPE.into()),
         }
     }
 }
