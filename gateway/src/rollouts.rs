@@ -78,6 +78,8 @@ pub(crate) struct Rollouts {
     state: Mutex<State>,
     /// Whether this process follows. A worker judges nothing, and is not among the nodes.
     follows: AtomicBool,
+    /// Whether it is on its way out and reports no more.
+    leaving: AtomicBool,
     /// Something that the report tells has changed.
     news: Notify,
 }
@@ -174,6 +176,7 @@ impl Rollouts {
             list_records: watch::Sender::new(BTreeMap::new()),
             state: Mutex::default(),
             follows: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
             news: Notify::new(),
         })
     }

@@ -25,12 +25,12 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(crate) const SILENT: Duration = Duration::from_secs(30);
 
 /// How long a node that stops waits for the registry to hear of it.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(1);
+const LEAVE_PATIENCE: Duration = Duration::from_secs(3);
 
 impl Rollouts {
     /// Reports at each change, and every few seconds.
     pub(super) async fn report(self: Arc<Self>) {
-        loop {
+        while !self.leaving.load(Ordering::Acquire) {
             let reported = async {
                 let value = serde_json::to_vec(&self.own_report()).unwrap_or_default();
                 self.registry.put(Table::Nodes, &node_key(&self.node), value.into()).await
@@ -42,6 +42,10 @@ impl Rollouts {
                     self.reached(false);
                 }
             }
+            if self.leaving.load(Ordering::Acquire) {
+                // This report was under way when the node took itself off the list, and may have put it on again.
+                return self.leave().await;
+            }
             sleep(PAUSE).await;
             // Cancel safe: a notice that nobody waits for is kept for the next who does. Late is as good as notified.
             let _ = timeout(PERIOD, self.news.notified()).await;
@@ -50,6 +54,7 @@ impl Rollouts {
 
     /// Takes this node off the list, when it stops as it should.
     pub(crate) async fn leave(&self) {
+        self.leaving.store(true, Ordering::Release);
         if self.state().away_since.is_none() {
             let _ = timeout(LEAVE_PATIENCE, self.registry.remove(Table::Nodes, &node_key(&self.node))).await;
         }
