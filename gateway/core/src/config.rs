@@ -8,6 +8,7 @@
 mod chat;
 mod listener;
 mod node;
+mod payments;
 mod policies;
 mod problem;
 mod proxying;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 pub use chat::Chat;
 pub use listener::{Admin, Edge, Tls};
 pub use node::{Log, LogFormat, LogLevel, Node};
+pub use payments::Payments;
 pub use policies::{FailPolicy, Mode, OnFault, Plugins, Policy, SocketRule};
 pub use problem::{Place, Problem, Problems};
 pub use proxying::{Health, Peer, Upstream};
@@ -72,6 +74,8 @@ pub struct Config {
     pub mysql: Mysql,
     /// `[sale]`.
     pub sale: Sale,
+    /// `[payments]`.
+    pub payments: Payments,
     /// `[chat]`.
     pub chat: Chat,
     /// `[worker]`.
@@ -116,6 +120,7 @@ impl Config {
             nats: Nats::read(root.section("nats")),
             mysql: Mysql::read(root.section("mysql")),
             sale: Sale::read(root.section("sale")),
+            payments: Payments::read(root.section("payments")),
             chat: Chat::read(root.section("chat")),
             worker: Worker::read(root.section("worker")),
             recording: Recording::read(root.section("recording")),

@@ -136,6 +136,33 @@ impl fmt::Display for OrderNo {
     }
 }
 
+/// Longest payment number of a provider that is accepted; the column holds as much.
+pub const PAY_NO_BYTES_MAX: usize = 64;
+
+/// A payment's number as the provider gave it: 1 to 64 printable ASCII bytes without space. One payment pays one order.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PayNo(String);
+
+impl PayNo {
+    /// Checks alphabet and length.
+    pub fn parse(text: &str) -> Result<Self, InvalidId> {
+        let fits = (1..=PAY_NO_BYTES_MAX).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+        if fits { Ok(Self(text.to_owned())) } else { Err(InvalidId { kind: "payment number" }) }
+    }
+
+    /// The number as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PayNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// The id a client gave its message: 1 to 64 printable ASCII bytes without space. With session and sender it is the
 /// idempotence key of a send.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

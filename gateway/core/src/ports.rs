@@ -5,14 +5,16 @@ mod admission;
 mod budgets;
 mod bus;
 mod ledger;
+mod notices;
 mod policies;
 mod presence;
 mod registry;
 
 pub use admission::{Admission, Installed};
 pub use budgets::{Budgets, ChargeOutcome};
-pub use bus::{Bus, Delivery, Inbox, Subscription};
-pub use ledger::{ChatLedger, SaleLedger};
+pub use bus::{Bus, Delivery, Inbox, Request, Requests, Subscription};
+pub use ledger::{ChatLedger, LotLease, SaleLedger};
+pub use notices::{NOTICES_MAX, Notices};
 pub use policies::{Answer, Artefact, Canary, CandidateStatus, Comparison, Policies, PolicySet, PolicyStatus, Sample, Side, Versions};
 pub use presence::Presence;
 pub use registry::{BLOB_BYTES_MAX, Change, Changes, RECORD_BYTES_MAX, Record, Registry, Table, Written};
@@ -20,7 +22,7 @@ pub use registry::{BLOB_BYTES_MAX, Change, Changes, RECORD_BYTES_MAX, Record, Re
 /// Which service failed a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Store {
-    /// Admission, budgets, presence.
+    /// Admission, budgets, presence, notices.
     Redis,
     /// Bus.
     Nats,

@@ -18,6 +18,10 @@ pub struct Sale {
     pub catalog_refresh: Duration,
     /// How long before its window a published sale is pre-heated.
     pub preheat_before: Duration,
+    /// How long an attempt is tried again while the admission store is away, before it is refused.
+    pub patience: Duration,
+    /// How long an unpaid order is left alone after its time is over: a payment may be on its way.
+    pub pay_grace: Duration,
 }
 
 impl Sale {
@@ -28,6 +32,8 @@ impl Sale {
             batch_wait: Duration::from_micros(section.number("batch_wait_us", 500, 0..=1_000)),
             catalog_refresh: section.millis("catalog_refresh_ms", 1_000, 50..=60_000),
             preheat_before: Duration::from_secs(section.number("preheat_before_s", 300, 0..=86_400)),
+            patience: section.millis("patience_ms", 2_000, 0..=30_000),
+            pay_grace: section.millis("pay_grace_ms", 120_000, 0..=3_600_000),
         }
     }
 }

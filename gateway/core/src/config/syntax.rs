@@ -50,3 +50,14 @@ pub(super) fn method(text: &str) -> Option<String> {
 pub(super) fn path(text: &str) -> Option<String> {
     (crate::path::normalize(text).as_deref() == Ok(text)).then(|| text.to_owned())
 }
+
+/// A URL for what must not travel in the open: `https`, or `http` to this machine.
+pub(super) fn guarded_url(text: &str) -> Option<String> {
+    let loopback = ["http://127.0.0.1", "http://[::1]", "http://localhost"]
+        .iter()
+        .any(|prefix| text.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '/'])));
+    (is_url(text, &["https"]) || (loopback && is_url(text, &["http"]))).then(|| text.to_owned())
+}
+
+/// How a guarded URL is written.
+pub(super) const GUARDED_URL: &str = "https://HOST/PATH, or http:// to a loopback address";

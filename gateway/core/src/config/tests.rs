@@ -187,9 +187,9 @@ fail = { trap = "ajar" }
         "f.toml:9: edge.tls.key: is missing while `cert` is set; name the PEM file of the private key, or leave out both",
         "f.toml:10: edge.demo: found a string; write true or false",
         "f.toml:11: admin.listen: \"localhost:9090\" does not fit; write IP:PORT, e.g. \"127.0.0.1:8080\" (port 0 picks a free one)",
-        "f.toml:12: redis.url: does not fit (value not shown); write a URL like \"redis://127.0.0.1:6379\"",
+        "f.toml:12: redis.url: does not fit (value not shown); write redis://HOST:PORT, redis-sentinel://HOST:PORT,…/NAME or redis-cluster://HOST:PORT,…",
         "f.toml:13: chat.presence_ttl_ms: is shorter than two heartbeats; make it at least 2 × `heartbeat_ms`, so that one may be late",
-        "f.toml:14: colour: unknown key; known here: admin, chat, edge, lists, log, mysql, nats, node, plugins, policies, recording, redis, routes, sale, \
+        "f.toml:14: colour: unknown key; known here: admin, chat, edge, lists, log, mysql, nats, node, payments, plugins, policies, recording, redis, routes, sale, \
          tokens, upstreams, worker",
         "f.toml:15: log.level: \"loud\" does not fit; write \"error\" or \"warn\" or \"info\" or \"debug\" or \"trace\"",
         "f.toml:16: upstreams.shop.sni: is missing while `tls` is true; write the name in the servers' certificate",

@@ -63,7 +63,6 @@ impl Tokens {
 impl TokenKey {
     fn read(section: &mut Section<'_>) -> Self {
         const KEYS: [&str; 4] = ["secret", "public_key_file", "jwks_file", "jwks_url"];
-        const URL: &str = "https://HOST/PATH, or http:// to a loopback address";
         let given: Vec<&str> = KEYS.into_iter().filter(|key| section.has(key)).collect();
         let refresh = section.millis("jwks_refresh_ms", 300_000, 1_000..=86_400_000);
         let cooldown = section.millis("jwks_cooldown_ms", 10_000, 100..=3_600_000);
@@ -72,7 +71,10 @@ impl TokenKey {
             section.optional_secret("secret", SECRET_BYTES_MIN).map(Self::Secret),
             section.optional_text("public_key_file").map(|file| Self::PublicKeyFile(file.into())),
             section.optional_text("jwks_file").map(|file| Self::JwksFile(file.into())),
-            section.given("jwks_url", URL, jwks_url).map(|url| Self::JwksUrl(JwksUrl { url, refresh, cooldown, stale })),
+            // A key set decides who everybody is.
+            section
+                .given("jwks_url", syntax::GUARDED_URL, syntax::guarded_url)
+                .map(|url| Self::JwksUrl(JwksUrl { url, refresh, cooldown, stale })),
         ];
         match given.as_slice() {
             [] => section.blame(
@@ -88,12 +90,4 @@ impl TokenKey {
         }
         keys.into_iter().flatten().next().unwrap_or_else(|| Self::Secret(Secret::default()))
     }
-}
-
-/// A key set decides who everybody is, so it does not travel in the open.
-fn jwks_url(text: &str) -> Option<String> {
-    let loopback = ["http://127.0.0.1", "http://[::1]", "http://localhost"]
-        .iter()
-        .any(|prefix| text.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '/'])));
-    (syntax::is_url(text, &["https"]) || (loopback && syntax::is_url(text, &["http"]))).then(|| text.to_owned())
 }

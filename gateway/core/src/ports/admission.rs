@@ -2,9 +2,12 @@
 
 use async_trait::async_trait;
 
-use crate::id::{Lot, OrderNo, PrincipalId};
+use crate::id::{OrderNo, PrincipalId};
 use crate::ports::PortResult;
-use crate::sale::{Admit, ClaimedEvent, OrderResult, Reservation, SaleAttempt, SaleState, SaleStock, SaleTerms};
+use crate::sale::{
+    Admit, ClaimedEvent, Held, OrderResult, Release, Reservation, Reserved, SaleAttempt, SaleState, SaleStock, SaleTerms, Shard,
+    StockVersion, Survey,
+};
 
 /// What became of an installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,43 +18,60 @@ pub enum Installed {
     Stale,
 }
 
-/// The stock of every lot, its buyers, and the log of order events.
+/// The stock of every shard, its buyers, and the log of order events.
 ///
-/// Promise: per lot every call is one atomic step; steps of one lot are totally ordered. The decision, the reservation
-/// and the order event of an attempt happen together or not at all. Time is the store's own clock. Losing this store
-/// may lose admissions but never contradicts itself: stock, buyers and events of a lot roll back together.
+/// Promise: per shard every call is one atomic step, and steps of one shard are totally ordered; [`Admission::survey`] reads
+/// in several. The decision, the reservation and the order event of an attempt happen together or not at all. Time is the
+/// store's own clock. Losing this store may lose admissions but never contradicts itself: stock, buyers and events of a
+/// shard roll back together.
 #[async_trait]
 pub trait Admission: Send + Sync {
     /// Judges `attempts` (at most 64) in order, by the rules of [`crate::sale::admit`]. One answer per attempt.
-    async fn admit(&self, lot: Lot, attempts: &[SaleAttempt]) -> PortResult<Vec<Admit>>;
+    async fn admit(&self, shard: Shard, attempts: &[SaleAttempt]) -> PortResult<Vec<Admit>>;
 
-    /// The reservation `user` holds in `lot`.
-    async fn reservation(&self, lot: Lot, user: &PrincipalId) -> PortResult<Option<Reservation>>;
+    /// What `shard` knows of `user`.
+    async fn held(&self, shard: Shard, user: &PrincipalId) -> PortResult<Option<Held>>;
 
-    /// Puts `terms` in force for `lot` when their epoch is higher than the one in force: stock, buyers and state are
+    /// Puts `terms` in force when their epoch is higher than the one in force: stock, buyers, transfers and state are
     /// replaced. Events already logged stay. The current [`Admission::incarnation`] is remembered with the sale.
-    async fn install(&self, lot: Lot, terms: &SaleTerms) -> PortResult<Installed>;
+    async fn install(&self, shard: Shard, terms: &SaleTerms) -> PortResult<Installed>;
 
     /// Sets the state of the sale when it is in force with exactly `epoch`; says whether it was.
-    async fn set_state(&self, lot: Lot, epoch: u32, state: SaleState) -> PortResult<bool>;
+    async fn set_state(&self, shard: Shard, epoch: u32, state: SaleState) -> PortResult<bool>;
 
     /// The sale in force, if any.
-    async fn stock(&self, lot: Lot) -> PortResult<Option<SaleStock>>;
+    async fn stock(&self, shard: Shard) -> PortResult<Option<SaleStock>>;
 
-    /// Gives a reservation back: only when exactly `reservation` is held by `user` under `epoch`. Says whether it was;
-    /// a second call is a no-op.
-    async fn release(&self, lot: Lot, epoch: u32, user: &PrincipalId, reservation: &Reservation) -> PortResult<bool>;
+    /// Gives a reservation back, as [`crate::sale::Sale::release`] says; `None`: there was nothing to give back.
+    async fn release(&self, shard: Shard, release: &Release) -> PortResult<Option<StockVersion>>;
+
+    /// Gives a revived order its units again, as [`crate::sale::Sale::reserve`] says.
+    async fn reserve(&self, shard: Shard, user: &PrincipalId, reservation: &Reservation) -> PortResult<Reserved>;
+
+    /// Sends units to another shard of the lot, as [`crate::sale::Sale::send`] says; 0 without a sale in force.
+    async fn send(&self, from: Shard, id: &str, to: u8, wanted: u32) -> PortResult<u32>;
+
+    /// Takes the units of a transfer in, under exactly `epoch`, as [`crate::sale::Sale::receive`] says.
+    async fn receive(&self, to: Shard, epoch: u32, id: &str, units: u32) -> PortResult<bool>;
+
+    /// Everything in the shard, as it was at one instant. `None`: no sale is in force, or it did not stand still while it
+    /// was read.
+    async fn survey(&self, shard: Shard) -> PortResult<Option<Survey>>;
+
+    /// Lets the store forget the shard in seven days, when its sale is in force with exactly `epoch` and closed; says
+    /// whether it was.
+    async fn retire(&self, shard: Shard, epoch: u32) -> PortResult<bool>;
 
     /// Order events for `consumer`, oldest first, at most `max`: those it claimed before and did not acknowledge, then
     /// those another consumer left unacknowledged for longer than the configured idle time, then new ones. Does not wait.
-    /// A lot without a sale yields none.
-    async fn claim(&self, lot: Lot, consumer: &str, max: usize) -> PortResult<Vec<ClaimedEvent>>;
+    /// A shard without a sale yields none.
+    async fn claim(&self, shard: Shard, consumer: &str, max: usize) -> PortResult<Vec<ClaimedEvent>>;
 
     /// Acknowledges events by id; unknown ids are ignored.
-    async fn acknowledge(&self, lot: Lot, ids: &[String]) -> PortResult<()>;
+    async fn acknowledge(&self, shard: Shard, ids: &[String]) -> PortResult<()>;
 
     /// Events logged and not yet acknowledged, claimed or not.
-    async fn backlog(&self, lot: Lot) -> PortResult<u64>;
+    async fn backlog(&self, shard: Shard) -> PortResult<u64>;
 
     /// Stores final results for seven days.
     async fn put_results(&self, results: &[(OrderNo, OrderResult)]) -> PortResult<()>;
@@ -59,6 +79,6 @@ pub trait Admission: Send + Sync {
     /// A stored final result.
     async fn result(&self, order_no: &OrderNo) -> PortResult<Option<OrderResult>>;
 
-    /// Names the store's life: a value that changes whenever the store may have come back with older data.
-    async fn incarnation(&self) -> PortResult<String>;
+    /// Names the life of the store that holds `shard`: a value that changes whenever it may have come back with older data.
+    async fn incarnation(&self, shard: Shard) -> PortResult<String>;
 }

@@ -22,6 +22,9 @@ pub trait Bus: Send + Sync {
     /// Listens to one literal subject. Messages published after this returns are seen.
     async fn subscribe(&self, subject: &str) -> PortResult<Box<dyn Subscription>>;
 
+    /// Listens to one literal subject together with others of the same `group`: each request goes to one of them.
+    async fn serve(&self, subject: &str, group: &str) -> PortResult<Box<dyn Requests>>;
+
     /// Appends to `partition`.
     async fn enqueue(&self, partition: u16, shop: ShopId, payload: Bytes) -> PortResult<()>;
 
@@ -35,6 +38,23 @@ pub trait Bus: Send + Sync {
 pub trait Subscription: Send {
     /// The next message; `None` when the bus is gone for good. Cancel safe.
     async fn next(&mut self) -> Option<Bytes>;
+}
+
+/// A request to whoever serves a subject.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// What is asked.
+    pub payload: Bytes,
+    /// The subject to [`Bus::publish`] the answer to; `None`: nobody waits for one.
+    pub reply: Option<String>,
+}
+
+/// A subject that is served; dropping it ends that.
+#[async_trait]
+pub trait Requests: Send {
+    /// The next request; `None` when the bus is gone for good. Cancel safe. A request may be lost before it is seen here,
+    /// so whoever asks without an answer asks again.
+    async fn next(&mut self) -> Option<Request>;
 }
 
 /// A queued message.

@@ -1,0 +1,1 @@
+//! Load with a schedule, against private services: what `sluice bench` runs.

@@ -1,0 +1,29 @@
+-- What a sale needs for its whole life: being called off, shards, leases, revived orders, decided letters.
+
+-- 4 void joins the states of an activity: called off before it began.
+
+alter table seckill_product
+  -- Parts the stock is split into in the admission store.
+  add column shards tinyint unsigned not null default 1,
+  add constraint ck_product_shards check (shards between 1 and 16);
+
+-- Who writes the orders of a lot. A row is locked after the lot's own, by everybody.
+create table sale_lease (
+  activity_id bigint unsigned not null,
+  sku_id bigint unsigned not null,
+  owner varchar(128) not null,
+  -- Rises with each new holder; a transaction under another token writes nothing.
+  token bigint unsigned not null,
+  expires_at datetime(3) not null,
+  primary key (activity_id, sku_id)
+) default character set utf8mb4 collate utf8mb4_bin;
+
+alter table seckill_order
+  -- How often the order was closed and revived.
+  add column revision smallint unsigned not null default 0;
+
+alter table dead_letter
+  -- Who decided, when and why: the audit line.
+  add column decided_by varchar(64) null,
+  add column decided_at datetime(3) null,
+  add column note varchar(512) not null default '';
