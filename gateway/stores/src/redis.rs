@@ -5,6 +5,7 @@
 
 mod admission;
 mod budgets;
+mod notices;
 mod presence;
 mod script;
 
