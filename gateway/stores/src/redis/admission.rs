@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use gateway_core::id::{OrderNo, PrincipalId};
@@ -11,10 +12,10 @@ use gateway_core::sale::{
     Admit, ClaimedEvent, Held, OrderResult, Release, Reservation, Reserved, SaleAttempt, SaleState, SaleStock, SaleTerms, Shard,
     StockVersion, Survey,
 };
-use redis::{Cmd, RedisError};
+use redis::{Cmd, Pipeline, RedisError};
 
 use super::script::Script;
-use super::{RedisStore, info_field, nonsense};
+use super::{RedisStore, Replication, info_field, nonsense};
 use crate::error::failed;
 
 mod survey;
@@ -55,7 +56,14 @@ impl Admission for RedisStore {
         for attempt in attempts {
             call.arg(attempt.user.as_str()).arg(attempt.qty).arg(attempt.order_no.as_str()).arg(attempt.generation);
         }
-        let answers: Vec<String> = self.script(DOING, &call).await?;
+        let link = self.replication.as_ref().map_or(&self.link, |replication| &replication.link);
+        let connection = link.connection();
+        let answers: Vec<String> = self.script_over(link, DOING, &call).await?;
+        if let Some(replication) = &self.replication
+            && answers.iter().any(|answer| answer == "OK")
+        {
+            self.replicate(replication, shard, connection).await;
+        }
         let read: Option<Vec<_>> = answers.iter().map(|answer| read_admit(answer)).collect();
         read.filter(|read| read.len() == attempts.len()).ok_or_else(|| failed(DOING, nonsense(&answers.join(", "))))
     }
@@ -169,18 +177,17 @@ impl Admission for RedisStore {
     }
 
     async fn put_results(&self, results: &[(OrderNo, OrderResult)]) -> PortResult<()> {
+        let store = |commands: &mut Pipeline, (order_no, result): &(OrderNo, OrderResult)| {
+            let (status, message) = match result {
+                OrderResult::Success { .. } => ("success", ""),
+                OrderResult::Fail { message, .. } => ("fail", message.as_str()),
+            };
+            let key = result_key(order_no);
+            let fields = [("status", status), ("user", result.user().as_str()), ("message", message)];
+            commands.hset_multiple(&key, &fields).ignore().expire(&key, FORGOTTEN_AFTER_S);
+        };
         for results in results.chunks(CHUNK) {
-            let mut pipeline = redis::pipe();
-            for (order_no, result) in results {
-                let (status, message) = match result {
-                    OrderResult::Success { .. } => ("success", ""),
-                    OrderResult::Fail { message, .. } => ("fail", message.as_str()),
-                };
-                let key = result_key(order_no);
-                let fields = [("status", status), ("user", result.user().as_str()), ("message", message)];
-                pipeline.hset_multiple(&key, &fields).ignore().expire(&key, FORGOTTEN_AFTER_S).ignore();
-            }
-            self.pipeline::<()>("store order results", &pipeline).await?;
+            let _stored: Vec<bool> = self.each("store order results", results, store).await?;
         }
         Ok(())
     }
@@ -199,9 +206,11 @@ impl Admission for RedisStore {
         }
     }
 
-    async fn incarnation(&self, _shard: Shard) -> PortResult<String> {
+    async fn incarnation(&self, shard: Shard) -> PortResult<String> {
         const DOING: &str = "read the incarnation";
-        let info: String = self.query(DOING, redis::cmd("INFO").arg("server").arg("replication")).await?;
+        let mut command = redis::cmd("INFO");
+        command.arg(&["server", "replication"]);
+        let info: String = self.query_where(DOING, &key(shard, "sale"), &command).await?;
         // The run is drawn at each start, the history anew at each promotion: a server that comes back and one that takes
         // over both give another pair, also one that was primary before and is so again.
         let run_and_history = info_field(&info, "run_id").zip(info_field(&info, "master_replid"));
@@ -210,6 +219,21 @@ impl Admission for RedisStore {
 }
 
 impl RedisStore {
+    /// Waits until replicas have what was admitted over `connection`; who lacks them is counted, for the units are taken either
+    /// way.
+    async fn replicate(&self, replication: &Replication, shard: Shard, connection: u64) {
+        let Replication { link, replicas, wait, missed } = replication;
+        let mut over = link.clone();
+        let command = redis::cmd("WAIT").arg(replicas).arg(millis(*wait).max(1)).take();
+        let key = key(shard, "sale");
+        let waiting = over.run_where(&key, &command);
+        let reached: PortResult<u64> = self.bounded(link, self.timeout + *wait, "wait for replicas", waiting).await;
+        // Another connection has written nothing yet, and every replica has all of that.
+        if link.connection() != connection || reached.unwrap_or(0) < u64::from(*replicas) {
+            missed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Fills the staging hash of an installation. Several calls, because a lot can have more buyers than one call carries.
     async fn stage(&self, staged: &str, buyers: &[(PrincipalId, Held)]) -> PortResult<()> {
         for (index, buyers) in buyers.chunks(CHUNK).enumerate() {
