@@ -99,7 +99,7 @@ fn embedded() -> Ports {
         budgets: Arc::new(EmbeddedBudgets::new(clock.clone())),
         bus: Arc::new(EmbeddedBus::new()),
         presence: Arc::new(EmbeddedPresence::new(clock.clone())),
-        sales: Arc::new(EmbeddedSaleLedger::new()),
+        sales: Arc::new(EmbeddedSaleLedger::new(clock.clone())),
         chats: Arc::new(EmbeddedChatLedger::new(clock)),
         registry: Arc::new(EmbeddedRegistry::new()),
     }

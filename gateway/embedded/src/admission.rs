@@ -1,45 +1,70 @@
-//! [`Admission`] in memory: the sale model of core, and a log of order events with claims.
+//! [`Admission`] in memory: the sale model of core per shard, and a log of order events with claims.
 //!
-//! Bounds: a lot's log holds what was admitted and not yet acknowledged, so never more than the units put on sale;
-//! results are kept for seven days and at most [`RESULTS_MAX`]. Called through the port only.
+//! Bounds: a shard's log holds what was admitted and not yet acknowledged, so never more than the units put on sale; a
+//! retired shard is forgotten after seven days; results are kept for seven days and at most [`RESULTS_MAX`]. Called through
+//! the port; what follows it here ([`EmbeddedAdmission::snapshot`] and the like) lets tests do what happens to real stores.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+mod log;
+mod results;
+
+use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use gateway_core::id::{Lot, OrderNo, PrincipalId};
+use gateway_core::id::{OrderNo, PrincipalId};
 use gateway_core::ports::{Admission, Installed, PortResult, Store};
-use gateway_core::sale::{Admit, ClaimedEvent, OrderEvent, OrderResult, Reservation, Sale, SaleAttempt, SaleState, SaleStock, SaleTerms};
+use gateway_core::sale::{
+    Admit, ClaimedEvent, Held, OrderEvent, OrderResult, Release, Reservation, Reserved, Sale, SaleAttempt, SaleState, SaleStock, SaleTerms,
+    Shard, StockVersion, Survey,
+};
 use gateway_core::time::UnixMillis;
+use log::Log;
+pub use results::RESULTS_MAX;
+use results::Results;
 
 use crate::{Clock, lock, too_many};
 
 /// How long another consumer's event stays unacknowledged before it is handed out again, unless told otherwise.
 pub const CLAIM_IDLE: Duration = Duration::from_secs(15);
 
-/// Results kept at most; the oldest go first. About 200 bytes each.
-pub const RESULTS_MAX: usize = 1_000_000;
-
 /// The port's bound on one call.
 const ATTEMPTS_MAX: usize = 64;
 
-/// The port's promise.
-const RESULT_TTL: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// How long a retired shard is kept: the port's promise.
+const RETIRED_FOR: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// Stock, buyers and order events in memory.
 pub struct EmbeddedAdmission {
     clock: Clock,
     claim_idle: Duration,
-    /// Drawn once: this store never comes back with older data, it comes back empty.
-    incarnation: String,
-    lots: Mutex<HashMap<Lot, LotRoom>>,
-    results: Mutex<Results>,
+    rooms: Mutex<Rooms>,
 }
 
-struct LotRoom {
+/// Everything the store holds, as it was at one instant; see [`EmbeddedAdmission::snapshot`].
+#[derive(Clone, Default)]
+pub struct Snapshot {
+    shards: HashMap<Shard, Room>,
+    results: Results,
+}
+
+struct Rooms {
+    /// Named after the first instant of this life of the store.
+    incarnation: String,
+    /// How often older data came back.
+    restored: u64,
+    /// Given to the latest event. It never goes back, as real logs number by the clock.
+    last_event: u64,
+    data: Snapshot,
+}
+
+#[derive(Clone)]
+struct Room {
     sale: Sale,
     log: Log,
+    /// The store's incarnation when the sale was installed.
+    incarnation: String,
+    forget_at: Option<UnixMillis>,
 }
 
 impl EmbeddedAdmission {
@@ -47,7 +72,8 @@ impl EmbeddedAdmission {
     #[must_use]
     pub fn new(clock: Clock) -> Self {
         let incarnation = format!("embedded-{}", clock().0);
-        Self { clock, claim_idle: CLAIM_IDLE, incarnation, lots: Mutex::default(), results: Mutex::default() }
+        let rooms = Rooms { incarnation, restored: 0, last_event: 0, data: Snapshot::default() };
+        Self { clock, claim_idle: CLAIM_IDLE, rooms: Mutex::new(rooms) }
     }
 
     /// The same with another idle time.
@@ -56,24 +82,69 @@ impl EmbeddedAdmission {
         Self { claim_idle, ..self }
     }
 
-    /// One step on the lot's room, or `None` when no sale was ever installed.
-    fn step<T>(&self, lot: Lot, step: impl FnOnce(&mut LotRoom) -> T) -> Option<T> {
-        lock(&self.lots).get_mut(&lot).map(step)
+    /// For tests: what a replica has that has just caught up.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        lock(&self.rooms).data.clone()
+    }
+
+    /// For tests: a failover to a replica that last caught up when `snapshot` was taken. What came after is lost, and the
+    /// incarnation is another.
+    pub fn restore(&self, snapshot: Snapshot) {
+        let mut rooms = lock(&self.rooms);
+        rooms.restored += 1;
+        rooms.incarnation = format!("embedded-{}-{}", (self.clock)().0, rooms.restored);
+        rooms.data = snapshot;
+    }
+
+    /// For tests: an operator empties the store. Its incarnation stays what it is.
+    pub fn flush(&self) {
+        lock(&self.rooms).data = Snapshot::default();
+    }
+
+    /// For tests: somebody writes an entry into the shard's log that is no order event. Without a sale nothing happens.
+    pub fn poison(&self, shard: Shard, raw: &str, names: Option<(PrincipalId, OrderNo)>) {
+        self.step(shard, |room, last_event| {
+            *last_event += 1;
+            room.log.append(*last_event, ClaimedEvent::Poison { id: last_event.to_string(), raw: raw.to_owned(), names });
+        });
+    }
+
+    /// One step on the shard's room, or `None` when no sale was ever installed.
+    fn step<T>(&self, shard: Shard, step: impl FnOnce(&mut Room, &mut u64) -> T) -> Option<T> {
+        let Rooms { last_event, data, .. } = &mut *lock(&self.rooms);
+        let room = data.shards.get_mut(&shard)?;
+        if room.forget_at.is_some_and(|at| at <= (self.clock)()) {
+            data.shards.remove(&shard);
+            return None;
+        }
+        Some(step(room, last_event))
+    }
+}
+
+impl Room {
+    fn stock(&self) -> SaleStock {
+        let Self { sale, incarnation, .. } = self;
+        SaleStock { state: sale.state(), left: sale.left(), at: sale.at(), incarnation: incarnation.clone() }
     }
 }
 
 #[async_trait]
 impl Admission for EmbeddedAdmission {
-    async fn admit(&self, lot: Lot, attempts: &[SaleAttempt]) -> PortResult<Vec<Admit>> {
+    async fn admit(&self, shard: Shard, attempts: &[SaleAttempt]) -> PortResult<Vec<Admit>> {
         if attempts.len() > ATTEMPTS_MAX {
             return Err(too_many(Store::Redis, "admit attempts"));
         }
         let now = (self.clock)();
-        let judged = self.step(lot, |room| {
+        let judged = self.step(shard, |room, last_event| {
             let judge = |attempt: &SaleAttempt| {
                 let answer = room.sale.admit(attempt, now);
                 if answer == Admit::Admitted {
-                    room.log.append(attempt, room.sale.epoch());
+                    *last_event += 1;
+                    let SaleAttempt { user, qty, order_no, generation } = attempt.clone();
+                    let epoch = room.sale.at().epoch;
+                    let event = OrderEvent { id: last_event.to_string(), order_no, user, qty, epoch, generation };
+                    room.log.append(*last_event, ClaimedEvent::Order(event));
                 }
                 answer
             };
@@ -82,173 +153,157 @@ impl Admission for EmbeddedAdmission {
         Ok(judged.unwrap_or_else(|| vec![Admit::NotReady; attempts.len()]))
     }
 
-    async fn reservation(&self, lot: Lot, user: &PrincipalId) -> PortResult<Option<Reservation>> {
-        Ok(self.step(lot, |room| room.sale.reservation(user).cloned()).flatten())
+    async fn held(&self, shard: Shard, user: &PrincipalId) -> PortResult<Option<Held>> {
+        Ok(self.step(shard, |room, _| room.sale.held(user).cloned()).flatten())
     }
 
-    async fn install(&self, lot: Lot, terms: &SaleTerms) -> PortResult<Installed> {
-        let mut lots = lock(&self.lots);
-        if let Some(room) = lots.get_mut(&lot) {
-            if terms.epoch <= room.sale.epoch() {
+    async fn install(&self, shard: Shard, terms: &SaleTerms) -> PortResult<Installed> {
+        let mut rooms = lock(&self.rooms);
+        let incarnation = rooms.incarnation.clone();
+        if let Some(room) = rooms.data.shards.get_mut(&shard) {
+            if terms.epoch <= room.sale.at().epoch {
                 return Ok(Installed::Stale);
             }
-            room.sale = Sale::new(terms);
+            *room = Room { sale: Sale::new(terms), log: std::mem::take(&mut room.log), incarnation, forget_at: None };
         } else {
-            lots.insert(lot, LotRoom { sale: Sale::new(terms), log: Log::default() });
+            rooms.data.shards.insert(shard, Room { sale: Sale::new(terms), log: Log::default(), incarnation, forget_at: None });
         }
         Ok(Installed::Yes)
     }
 
-    async fn set_state(&self, lot: Lot, epoch: u32, state: SaleState) -> PortResult<bool> {
-        Ok(self.step(lot, |room| room.sale.set_state(epoch, state)).unwrap_or(false))
+    async fn set_state(&self, shard: Shard, epoch: u32, state: SaleState) -> PortResult<bool> {
+        Ok(self.step(shard, |room, _| room.sale.set_state(epoch, state)).unwrap_or(false))
     }
 
-    async fn stock(&self, lot: Lot) -> PortResult<Option<SaleStock>> {
-        Ok(self.step(lot, |LotRoom { sale, .. }| SaleStock {
-            epoch: sale.epoch(),
-            state: sale.state(),
-            left: sale.left(),
-            incarnation: self.incarnation.clone(),
+    async fn stock(&self, shard: Shard) -> PortResult<Option<SaleStock>> {
+        Ok(self.step(shard, |room, _| room.stock()))
+    }
+
+    async fn release(&self, shard: Shard, release: &Release) -> PortResult<Option<StockVersion>> {
+        Ok(self.step(shard, |room, _| room.sale.release(release)).flatten())
+    }
+
+    async fn reserve(&self, shard: Shard, user: &PrincipalId, reservation: &Reservation) -> PortResult<Reserved> {
+        Ok(self.step(shard, |room, _| room.sale.reserve(user, reservation)).unwrap_or(Reserved::NoSale))
+    }
+
+    async fn send(&self, from: Shard, id: &str, to: u8, wanted: u32) -> PortResult<u32> {
+        Ok(self.step(from, |room, _| room.sale.send(id, to, wanted)).unwrap_or(0))
+    }
+
+    async fn receive(&self, to: Shard, epoch: u32, id: &str, units: u32) -> PortResult<bool> {
+        Ok(self.step(to, |room, _| room.sale.at().epoch == epoch && room.sale.receive(id, units)).unwrap_or(false))
+    }
+
+    async fn survey(&self, shard: Shard) -> PortResult<Option<Survey>> {
+        Ok(self.step(shard, |room, _| Survey {
+            stock: room.stock(),
+            buyers: room.sale.buyers().map(|(user, held)| (user.clone(), held.clone())).collect(),
+            sent: room.sale.sent().cloned().collect(),
+            received: room.sale.received().map(str::to_owned).collect(),
         }))
     }
 
-    async fn release(&self, lot: Lot, epoch: u32, user: &PrincipalId, reservation: &Reservation) -> PortResult<bool> {
-        Ok(self.step(lot, |room| room.sale.release(epoch, user, reservation)).unwrap_or(false))
+    async fn retire(&self, shard: Shard, epoch: u32) -> PortResult<bool> {
+        let forget_at = (self.clock)().plus(RETIRED_FOR);
+        let retired = self.step(shard, |room, _| {
+            let over = room.sale.at().epoch == epoch && room.sale.state() == SaleState::Closed;
+            if over {
+                room.forget_at = Some(forget_at);
+            }
+            over
+        });
+        Ok(retired.unwrap_or(false))
     }
 
-    async fn claim(&self, lot: Lot, consumer: &str, max: usize) -> PortResult<Vec<ClaimedEvent>> {
+    async fn claim(&self, shard: Shard, consumer: &str, max: usize) -> PortResult<Vec<ClaimedEvent>> {
         let now = (self.clock)();
-        Ok(self.step(lot, |room| room.log.claim(consumer, max, now, self.claim_idle)).unwrap_or_default())
+        Ok(self.step(shard, |room, _| room.log.claim(consumer, max, now, self.claim_idle)).unwrap_or_default())
     }
 
-    async fn acknowledge(&self, lot: Lot, ids: &[String]) -> PortResult<()> {
-        self.step(lot, |room| room.log.acknowledge(ids));
+    async fn acknowledge(&self, shard: Shard, ids: &[String]) -> PortResult<()> {
+        self.step(shard, |room, _| room.log.acknowledge(ids));
         Ok(())
     }
 
-    async fn backlog(&self, lot: Lot) -> PortResult<u64> {
-        Ok(self.step(lot, |room| room.log.entries.len() as u64).unwrap_or(0))
+    async fn backlog(&self, shard: Shard) -> PortResult<u64> {
+        Ok(self.step(shard, |room, _| room.log.len()).unwrap_or(0))
     }
 
     async fn put_results(&self, results: &[(OrderNo, OrderResult)]) -> PortResult<()> {
         let now = (self.clock)();
-        let mut kept = lock(&self.results);
+        let mut rooms = lock(&self.rooms);
         for (order_no, result) in results {
-            kept.put(order_no, result, now);
+            rooms.data.results.put(order_no, result, now);
         }
         Ok(())
     }
 
     async fn result(&self, order_no: &OrderNo) -> PortResult<Option<OrderResult>> {
-        Ok(lock(&self.results).get(order_no, (self.clock)()))
+        Ok(lock(&self.rooms).data.results.get(order_no, (self.clock)()))
     }
 
-    async fn incarnation(&self) -> PortResult<String> {
-        Ok(self.incarnation.clone())
-    }
-}
-
-/// Order events of one lot, oldest first, until they are acknowledged.
-#[derive(Default)]
-struct Log {
-    last_id: u64,
-    entries: BTreeMap<u64, Entry>,
-}
-
-struct Entry {
-    event: OrderEvent,
-    claim: Option<Claim>,
-}
-
-struct Claim {
-    consumer: String,
-    at: UnixMillis,
-}
-
-impl Log {
-    fn append(&mut self, attempt: &SaleAttempt, epoch: u32) {
-        self.last_id += 1;
-        let SaleAttempt { user, qty, order_no } = attempt.clone();
-        let event = OrderEvent { id: self.last_id.to_string(), order_no, user, qty, epoch };
-        self.entries.insert(self.last_id, Entry { event, claim: None });
-    }
-
-    /// The consumer's own events, then abandoned ones, then new ones; each group oldest first.
-    fn claim(&mut self, consumer: &str, max: usize, now: UnixMillis, idle: Duration) -> Vec<ClaimedEvent> {
-        let group = |claim: &Option<Claim>| match claim {
-            Some(claim) if claim.consumer == consumer => Some(0),
-            Some(claim) if now.since(claim.at) > idle => Some(1),
-            Some(_) => None,
-            None => Some(2),
-        };
-        let mut due: Vec<(u8, u64)> = self.entries.iter().filter_map(|(&id, entry)| group(&entry.claim).map(|group| (group, id))).collect();
-        due.sort_unstable();
-        due.truncate(max);
-        let hand_out = |(_, id): &(u8, u64)| {
-            let entry = self.entries.get_mut(id)?;
-            entry.claim = Some(Claim { consumer: consumer.to_owned(), at: now });
-            Some(ClaimedEvent::Order(entry.event.clone()))
-        };
-        due.iter().filter_map(hand_out).collect()
-    }
-
-    fn acknowledge(&mut self, ids: &[String]) {
-        for id in ids.iter().filter_map(|id| id.parse().ok()) {
-            self.entries.remove(&id);
-        }
-    }
-}
-
-/// Final results, each for seven days.
-#[derive(Default)]
-struct Results {
-    by_order: HashMap<OrderNo, (OrderResult, UnixMillis)>,
-    /// Expiry of each write; all live equally long, so the front expires first.
-    expiries: VecDeque<(UnixMillis, OrderNo)>,
-}
-
-impl Results {
-    fn put(&mut self, order_no: &OrderNo, result: &OrderResult, now: UnixMillis) {
-        let expiry = now.plus(RESULT_TTL);
-        self.by_order.insert(order_no.clone(), (result.clone(), expiry));
-        self.expiries.push_back((expiry, order_no.clone()));
-        while self.expiries.len() > RESULTS_MAX || self.expiries.front().is_some_and(|(expiry, _)| *expiry <= now) {
-            let Some((expiry, oldest)) = self.expiries.pop_front() else { break };
-            // A result written again has a later expiry and stays.
-            if self.by_order.get(&oldest).is_some_and(|(_, kept)| *kept == expiry) {
-                self.by_order.remove(&oldest);
-            }
-        }
-    }
-
-    fn get(&self, order_no: &OrderNo, now: UnixMillis) -> Option<OrderResult> {
-        self.by_order.get(order_no).filter(|(_, expiry)| *expiry > now).map(|(result, _)| result.clone())
+    async fn incarnation(&self, _shard: Shard) -> PortResult<String> {
+        Ok(lock(&self.rooms).incarnation.clone())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use gateway_core::id::{ActivityId, Lot, SkuId};
+
     use super::*;
 
-    fn order_no(letter: char) -> OrderNo {
-        OrderNo::parse(&format!("SK{}", letter.to_string().repeat(16))).expect("valid")
+    const SHARD: Shard = Shard { lot: Lot { activity: ActivityId(1), sku: SkuId(2) }, index: 0 };
+
+    fn terms(epoch: u32) -> SaleTerms {
+        SaleTerms { epoch, start: UnixMillis(0), end: UnixMillis(1_000), per_user: 1, left: 5, buyers: Vec::new() }
     }
 
-    fn success() -> OrderResult {
-        OrderResult::Success { user: PrincipalId::parse("u").expect("valid") }
+    fn order_no(n: u8) -> OrderNo {
+        OrderNo::parse(&format!("SK{}", char::from(b'A' + n).to_string().repeat(16))).expect("valid")
     }
 
-    #[test]
-    fn a_result_lives_for_seven_days_after_its_last_writing() {
-        let mut results = Results::default();
-        results.put(&order_no('A'), &success(), UnixMillis(0));
-        results.put(&order_no('B'), &success(), UnixMillis(0));
-        results.put(&order_no('A'), &success(), UnixMillis(1_000));
-        let first_end = UnixMillis(0).plus(RESULT_TTL);
-        assert_eq!(results.get(&order_no('B'), UnixMillis(first_end.0 - 1)), Some(success()));
-        assert_eq!(results.get(&order_no('B'), first_end), None);
-        results.put(&order_no('C'), &success(), first_end);
-        assert_eq!(results.get(&order_no('A'), first_end), Some(success()), "written again later");
-        assert_eq!((results.by_order.len(), results.expiries.len()), (2, 2), "what expired is forgotten");
+    fn attempt(n: u8) -> SaleAttempt {
+        let user = PrincipalId::parse(&format!("u{n}")).expect("valid");
+        SaleAttempt { user, qty: 1, order_no: order_no(n), generation: 0 }
+    }
+
+    #[tokio::test]
+    async fn a_restored_snapshot_is_older_consistent_and_another_life() {
+        let store = EmbeddedAdmission::new(Arc::new(|| UnixMillis(1)));
+        store.install(SHARD, &terms(1)).await.expect("install");
+        store.admit(SHARD, &[attempt(1)]).await.expect("admit");
+        let (replica, life) = (store.snapshot(), store.incarnation(SHARD).await.expect("incarnation"));
+        store.admit(SHARD, &[attempt(2), attempt(3)]).await.expect("admit");
+        store.restore(replica);
+        assert_ne!(store.incarnation(SHARD).await.expect("incarnation"), life);
+        let survey = store.survey(SHARD).await.expect("survey").expect("in force");
+        assert_eq!((survey.stock.left, survey.buyers.len(), store.backlog(SHARD).await.expect("backlog")), (4, 1, 1));
+        assert_eq!(survey.stock.incarnation, life, "the sale was installed in the life before");
+        store.admit(SHARD, &[attempt(4)]).await.expect("admit");
+        store.acknowledge(SHARD, &["2".to_owned(), "3".to_owned()]).await.expect("acknowledge");
+        assert_eq!(store.backlog(SHARD).await.expect("backlog"), 2, "ids of lost events are not used again");
+        store.flush();
+        assert_eq!(store.stock(SHARD).await.expect("stock"), None);
+    }
+
+    #[tokio::test]
+    async fn a_retired_shard_is_forgotten_after_seven_days() {
+        let now = Arc::new(AtomicU64::new(1));
+        let hand = Arc::clone(&now);
+        let store = EmbeddedAdmission::new(Arc::new(move || UnixMillis(hand.load(Ordering::Relaxed))));
+        store.install(SHARD, &terms(1)).await.expect("install");
+        assert!(store.set_state(SHARD, 1, SaleState::Closed).await.expect("set state"));
+        assert!(store.retire(SHARD, 1).await.expect("retire"));
+        let end = UnixMillis(1).plus(RETIRED_FOR).0;
+        now.store(end - 1, Ordering::Relaxed);
+        assert!(store.stock(SHARD).await.expect("stock").is_some());
+        now.store(end, Ordering::Relaxed);
+        assert_eq!(store.stock(SHARD).await.expect("stock"), None);
+        assert!(lock(&store.rooms).data.shards.is_empty());
     }
 }

@@ -4,14 +4,14 @@
 //! partition holds at most [`QUEUE_MESSAGES_MAX`] messages and [`QUEUE_BYTES_MAX`] bytes and refuses what comes on top.
 //! Called through the port only.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use gateway_core::id::ShopId;
-use gateway_core::ports::{Bus, Delivery, Inbox, PortResult, Store, Subscription};
+use gateway_core::ports::{Bus, Delivery, Inbox, PortResult, Request, Requests, Store, Subscription};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
@@ -40,6 +40,15 @@ impl EmbeddedBus {
         Self::default()
     }
 
+    fn listen(&self, subject: &str, group: Option<String>) -> MailboxReader {
+        let (mailbox, messages) = mpsc::channel(SUBSCRIBER_BACKLOG_MAX);
+        let mut subjects = lock(&self.subjects);
+        subjects.last_id += 1;
+        let id = subjects.last_id;
+        subjects.mailboxes.entry(subject.to_owned()).or_default().push_back(Listener { id, group, mailbox });
+        MailboxReader { subjects: Arc::downgrade(&self.subjects), subject: subject.to_owned(), id, messages }
+    }
+
     fn partition(&self, partition: u16) -> Arc<Partition> {
         Arc::clone(lock(&self.partitions).entry(partition).or_default())
     }
@@ -48,20 +57,26 @@ impl EmbeddedBus {
 #[async_trait]
 impl Bus for EmbeddedBus {
     async fn publish(&self, subject: &str, payload: Bytes) -> PortResult<()> {
-        for (_, mailbox) in lock(&self.subjects).mailboxes.get(subject).into_iter().flatten() {
-            // A full mailbox misses the message, as the port says.
-            let _ = mailbox.try_send(payload.clone());
+        let mut subjects = lock(&self.subjects);
+        let Some(listeners) = subjects.mailboxes.get_mut(subject) else { return Ok(()) };
+        let mut served = BTreeSet::new();
+        for Listener { mailbox, group, .. } in listeners.iter() {
+            // A full mailbox misses the message, as the port says; of a group the first that has room gets it.
+            if group.as_ref().is_none_or(|group| !served.contains(group)) && mailbox.try_send(payload.clone()).is_ok() {
+                served.extend(group.clone());
+            }
         }
+        // Whoever was served goes to the end, so that a group takes turns.
+        listeners.rotate_left(1);
         Ok(())
     }
 
     async fn subscribe(&self, subject: &str) -> PortResult<Box<dyn Subscription>> {
-        let (mailbox, messages) = mpsc::channel(SUBSCRIBER_BACKLOG_MAX);
-        let mut subjects = lock(&self.subjects);
-        subjects.last_id += 1;
-        let id = subjects.last_id;
-        subjects.mailboxes.entry(subject.to_owned()).or_default().push((id, mailbox));
-        Ok(Box::new(MailboxReader { subjects: Arc::downgrade(&self.subjects), subject: subject.to_owned(), id, messages }))
+        Ok(Box::new(self.listen(subject, None)))
+    }
+
+    async fn serve(&self, subject: &str, group: &str) -> PortResult<Box<dyn Requests>> {
+        Ok(Box::new(self.listen(subject, Some(group.to_owned()))))
     }
 
     async fn enqueue(&self, partition: u16, _shop: ShopId, payload: Bytes) -> PortResult<()> {
@@ -82,7 +97,14 @@ impl Bus for EmbeddedBus {
 #[derive(Default)]
 struct Subjects {
     last_id: u64,
-    mailboxes: HashMap<String, Vec<(u64, mpsc::Sender<Bytes>)>>,
+    mailboxes: HashMap<String, VecDeque<Listener>>,
+}
+
+struct Listener {
+    id: u64,
+    /// Who shares the messages of the subject with it; `None`: it hears them all.
+    group: Option<String>,
+    mailbox: mpsc::Sender<Bytes>,
 }
 
 /// The receiving end of a subscription. It does not keep the bus alive: when the bus goes, `next` says so.
@@ -101,12 +123,21 @@ impl Subscription for MailboxReader {
     }
 }
 
+/// Nobody waits for an answer here: [`Bus::publish`] has no place for the subject of one.
+#[async_trait]
+impl Requests for MailboxReader {
+    async fn next(&mut self) -> Option<Request> {
+        // Cancel safe like the subscription's.
+        Some(Request { payload: self.messages.recv().await?, reply: None })
+    }
+}
+
 impl Drop for MailboxReader {
     fn drop(&mut self) {
         let Some(subjects) = self.subjects.upgrade() else { return };
         let mut subjects = lock(&subjects);
         if let Some(mailboxes) = subjects.mailboxes.get_mut(&self.subject) {
-            mailboxes.retain(|(id, _)| *id != self.id);
+            mailboxes.retain(|listener| listener.id != self.id);
             if mailboxes.is_empty() {
                 subjects.mailboxes.remove(&self.subject);
             }

@@ -59,7 +59,7 @@ async fn registry_conforms() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn sale_ledger_conforms() {
-    let store: Arc<dyn SaleLedger> = Arc::new(EmbeddedSaleLedger::new());
+    let store: Arc<dyn SaleLedger> = Arc::new(EmbeddedSaleLedger::new(system_clock()));
     let fresh = Fresh::new(1);
     for _ in 0..2 {
         conformance::sale_ledger::all(&store, &fresh).await;
