@@ -21,7 +21,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use gateway_core::id::ShopId;
-use gateway_core::ports::{Bus, Inbox, PortErrorKind, PortResult, Store, Subscription};
+use gateway_core::ports::{Bus, Inbox, PortErrorKind, PortResult, Request, Requests, Store, Subscription};
 
 use self::inbox::NatsInbox;
 use crate::error::{Failure, failed, within};
@@ -155,6 +155,15 @@ impl NatsBus {
         self.jetstream.get_or_create_stream(config).await.map_err(Trouble::passing)
     }
 
+    /// The subscription, once the server knows of it.
+    async fn confirmed(&self, subscriber: Subscriber) -> Result<Subscriber, Trouble> {
+        // The server handles the commands of a connection in order: when our own echo is back, it knows the subscription.
+        let echo = self.client.new_inbox();
+        let mut echoes = self.client.subscribe(echo.clone()).await.map_err(Trouble::passing)?;
+        self.client.publish(echo, Bytes::new()).await.map_err(Trouble::passing)?;
+        echoes.next().await.map(|_| subscriber).ok_or(Trouble::Disconnected)
+    }
+
     async fn append(&self, subject: String, payload: Bytes) -> Result<(), jetstream::context::PublishError> {
         self.jetstream.publish(subject, payload).await?.await.map(drop)
     }
@@ -176,15 +185,20 @@ impl Bus for NatsBus {
         let subscriber = self
             .run("subscribe", async {
                 let subscriber = self.client.subscribe(subject.to_owned()).await.map_err(Trouble::passing)?;
-                // The server handles the commands of a connection in order: when our own echo is back, it knows the
-                // subscription.
-                let echo = self.client.new_inbox();
-                let mut echoes = self.client.subscribe(echo.clone()).await.map_err(Trouble::passing)?;
-                self.client.publish(echo, Bytes::new()).await.map_err(Trouble::passing)?;
-                echoes.next().await.map(|_| subscriber).ok_or(Trouble::Disconnected)
+                self.confirmed(subscriber).await
             })
             .await?;
         Ok(Box::new(NatsSubscription { subscriber }))
+    }
+
+    async fn serve(&self, subject: &str, group: &str) -> PortResult<Box<dyn Requests>> {
+        let subscriber = self
+            .run("serve a subject", async {
+                let subscriber = self.client.queue_subscribe(subject.to_owned(), group.to_owned()).await.map_err(Trouble::passing)?;
+                self.confirmed(subscriber).await
+            })
+            .await?;
+        Ok(Box::new(NatsRequests { subscriber }))
     }
 
     async fn enqueue(&self, partition: u16, shop: ShopId, payload: Bytes) -> PortResult<()> {
@@ -215,6 +229,18 @@ struct NatsSubscription {
 impl Subscription for NatsSubscription {
     async fn next(&mut self) -> Option<Bytes> {
         self.subscriber.next().await.map(|message| message.payload)
+    }
+}
+
+struct NatsRequests {
+    subscriber: Subscriber,
+}
+
+#[async_trait]
+impl Requests for NatsRequests {
+    async fn next(&mut self) -> Option<Request> {
+        let message = self.subscriber.next().await?;
+        Some(Request { payload: message.payload, reply: message.reply.map(|reply| reply.to_string()) })
     }
 }
 

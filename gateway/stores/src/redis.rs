@@ -1,75 +1,109 @@
-//! Redis: one multiplexed connection that mends itself, and the scripts in `lua/` that run over it.
+//! Redis: the scripts in `lua/`, and the link over which they run.
 //!
-//! The ports are beside this file: `admission`, `budgets`, `presence`. What never happens here: a decision; those are in
-//! the scripts, where they are atomic.
+//! The ports are beside this file: `admission`, `budgets`, `notices`, `presence`; `link` is the way to a server, a primary behind
+//! Sentinels or a Cluster. What never happens here: a decision; those are in the scripts, where they are atomic.
 
 mod admission;
 mod budgets;
+mod link;
+mod notices;
 mod presence;
 mod script;
+mod warnings;
 
 use std::fmt;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use futures::{StreamExt as _, TryStreamExt as _};
 use gateway_core::ports::{PortErrorKind, PortResult, Store};
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{Client, ErrorKind, FromRedisValue, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult, ServerErrorKind};
+use redis::{ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult, ServerErrorKind};
 
+use self::link::Link;
 use self::script::Call;
 use crate::error::{Failure, failed, within};
 
-/// Calls that may wait for a place on the connection; beyond it they wait within their own deadline.
-const CALLS_QUEUED_MAX: usize = 1_024;
-
-/// Between two attempts to connect. Two attempts a call: an absent Redis is reported within a tenth of a second.
-const RECONNECT_AFTER: Duration = Duration::from_millis(50);
-
-/// A peer that vanished without a word (its host lost power) is given up after this long.
-const SILENT_PEER_MAX: Duration = Duration::from_secs(10);
+/// Keys of one call that are asked for at once in a Cluster.
+const KEYS_AT_ONCE: usize = 32;
 
 /// How to use a Redis.
 #[derive(Clone)]
 pub struct RedisSettings {
-    /// `redis://[user:password@]host:port[/db]`.
+    /// `redis://[user:password@]host:port[/db]`; `redis-sentinel://[user:password@]host:port,…/name` with Sentinels that know the
+    /// primary by that name, and its password; or `redis-cluster://[user:password@]host:port,…` with some nodes of a Cluster.
     pub url: String,
     /// How long one call may take, connecting included; 2 s unless set.
     pub timeout: Duration,
     /// How long an order event may be in another worker's hands before it is taken over; 5 s unless set. Longer than a
     /// worker needs for one batch.
     pub reclaim_idle: Duration,
+    /// Replicas that should have an admission before it is answered; none unless set. Makes it less likely that a failover loses
+    /// it, not impossible.
+    pub wait_replicas: u8,
+    /// How long is waited for them, once per batch, on top of the timeout; 50 ms unless set.
+    pub wait: Duration,
 }
 
 impl RedisSettings {
     /// The defaults for `url`.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), timeout: Duration::from_secs(2), reclaim_idle: Duration::from_secs(5) }
+        let (timeout, reclaim_idle, wait) = (Duration::from_secs(2), Duration::from_secs(5), Duration::from_millis(50));
+        Self { url: url.into(), timeout, reclaim_idle, wait_replicas: 0, wait }
     }
 }
 
 impl fmt::Debug for RedisSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The URL may carry a password.
-        f.debug_struct("RedisSettings").field("timeout", &self.timeout).field("reclaim_idle", &self.reclaim_idle).finish_non_exhaustive()
+        f.debug_struct("RedisSettings")
+            .field("timeout", &self.timeout)
+            .field("reclaim_idle", &self.reclaim_idle)
+            .field("wait_replicas", &self.wait_replicas)
+            .field("wait", &self.wait)
+            .finish_non_exhaustive()
     }
 }
 
-/// [`Admission`](gateway_core::ports::Admission), [`Budgets`](gateway_core::ports::Budgets) and
-/// [`Presence`](gateway_core::ports::Presence) on Redis 7.0 or later. Cheap to clone.
+/// [`Admission`](gateway_core::ports::Admission), [`Budgets`](gateway_core::ports::Budgets),
+/// [`Presence`](gateway_core::ports::Presence) and [`Notices`](gateway_core::ports::Notices) on Redis 7.0 or later. Cheap to
+/// clone.
 #[derive(Clone)]
 pub struct RedisStore {
-    connection: ConnectionManager,
+    link: Link,
     timeout: Duration,
     reclaim_idle: Duration,
+    replication: Option<Replication>,
+}
+
+/// The wait for replicas.
+#[derive(Clone)]
+struct Replication {
+    /// Waiting holds up whatever else is asked on the connection, so admissions have one of their own.
+    link: Link,
+    replicas: u8,
+    wait: Duration,
+    missed: Arc<AtomicU64>,
 }
 
 impl RedisStore {
     /// A store that connects at its first call and again whenever the connection is lost. Must be called in a Tokio
     /// runtime. Fails only when the URL makes no sense.
     pub fn connect(settings: &RedisSettings) -> PortResult<Self> {
-        let connection = lazy_connection(settings).map_err(|source| failed("read the Redis settings", source))?;
-        Ok(Self { connection, timeout: settings.timeout, reclaim_idle: settings.reclaim_idle })
+        let RedisSettings { url, timeout, reclaim_idle, wait_replicas, wait } = settings;
+        let link = |timeout| Link::new(url, timeout).map_err(|source| failed("read the Redis settings", source));
+        let replication = match *wait_replicas {
+            0 => None,
+            replicas => Some(Replication { link: link(*timeout + *wait)?, replicas, wait: *wait, missed: Arc::default() }),
+        };
+        Ok(Self { link: link(*timeout)?, timeout: *timeout, reclaim_idle: *reclaim_idle, replication })
+    }
+
+    /// Batches of admissions that were answered although fewer replicas than wished for are known to have them.
+    #[must_use]
+    pub fn unreplicated(&self) -> u64 {
+        self.replication.as_ref().map_or(0, |replication| replication.missed.load(Ordering::Relaxed))
     }
 
     /// Whether Redis answers.
@@ -77,43 +111,82 @@ impl RedisStore {
         self.query("ping Redis", &redis::cmd("PING")).await
     }
 
-    /// What is wrong with the server's configuration, one sentence each; none when all is well.
+    /// What is wrong with the servers' configuration, one sentence each; none when all is well.
     pub async fn warnings(&self) -> PortResult<Vec<String>> {
-        let doing = "read the Redis configuration";
-        let memory: String = self.query(doing, redis::cmd("INFO").arg("memory")).await?;
-        let persistence: String = self.query(doing, redis::cmd("INFO").arg("persistence")).await?;
-        let server: String = self.query(doing, redis::cmd("INFO").arg("server")).await?;
-        let mut warnings = Vec::new();
-        let policy = info_field(&memory, "maxmemory_policy").unwrap_or("unknown");
-        if policy != "noeviction" {
-            warnings.push(format!("Redis evicts keys (maxmemory-policy {policy}): buyers and order events can vanish; set noeviction"));
-        }
-        if info_field(&persistence, "aof_enabled") != Some("1") {
-            warnings.push("Redis keeps no append-only file: a restart loses the sales in force; set appendonly yes".to_owned());
-        }
-        let version = info_field(&server, "redis_version").unwrap_or("unknown");
-        if version.split('.').next().and_then(|major| major.parse::<u32>().ok()).is_none_or(|major| major < 7) {
-            warnings.push(format!("Redis {version} is older than 7.0"));
-        }
+        let mut info = redis::cmd("INFO");
+        info.arg(&["server", "memory", "persistence", "replication"]);
+        let mut link = self.link.clone();
+        let infos: Vec<String> = self.bounded(&self.link, self.timeout, "read the Redis configuration", link.run_everywhere(&info)).await?;
+        let mut warnings: Vec<_> = infos.iter().flat_map(|info| warnings::of(info, self.link.fails_over())).collect();
+        // The nodes of a Cluster are usually configured alike.
+        warnings.sort();
+        warnings.dedup();
         Ok(warnings)
     }
 
     /// Runs one command within the deadline.
     async fn query<T: FromRedisValue>(&self, doing: &'static str, command: &redis::Cmd) -> PortResult<T> {
-        let mut connection = self.connection.clone();
-        within(self.timeout, doing, command.query_async(&mut connection)).await
+        let mut link = self.link.clone();
+        self.bounded(&self.link, self.timeout, doing, command.query_async(&mut link)).await
     }
 
-    /// Runs one pipeline within the deadline.
-    async fn pipeline<T: FromRedisValue>(&self, doing: &'static str, commands: &redis::Pipeline) -> PortResult<T> {
-        let mut connection = self.connection.clone();
-        within(self.timeout, doing, commands.query_async(&mut connection)).await
+    /// Runs one command that names no key on the server that holds `key`, within the deadline.
+    async fn query_where<T: FromRedisValue>(&self, doing: &'static str, key: &str, command: &redis::Cmd) -> PortResult<T> {
+        let mut link = self.link.clone();
+        self.bounded(&self.link, self.timeout, doing, link.run_where(key, command)).await
+    }
+
+    /// Runs one pipeline, all of whose keys share a slot, within the deadline.
+    async fn pipeline<T: FromRedisValue>(&self, doing: &'static str, commands: &Pipeline) -> PortResult<T> {
+        let mut link = self.link.clone();
+        self.bounded(&self.link, self.timeout, doing, commands.query_async(&mut link)).await
+    }
+
+    /// Asks one thing of each key, with the commands that `ask` adds, of which one answers; the answers in order. One round trip
+    /// where one server has all keys.
+    async fn each<K, T>(&self, doing: &'static str, keys: &[K], ask: impl Fn(&mut Pipeline, &K)) -> PortResult<Vec<T>>
+    where
+        T: FromRedisValue + Send,
+    {
+        if self.link.is_cluster() {
+            let of_key = |key| {
+                let mut commands = redis::pipe();
+                ask(&mut commands, key);
+                commands
+            };
+            let pipelines: Vec<_> = keys.iter().map(of_key).collect();
+            let calls = pipelines.into_iter().map(|commands| async move { self.pipeline::<(T,)>(doing, &commands).await });
+            return futures::stream::iter(calls).buffered(KEYS_AT_ONCE).map_ok(|(answer,)| answer).try_collect().await;
+        }
+        let mut commands = redis::pipe();
+        keys.iter().for_each(|key| ask(&mut commands, key));
+        self.pipeline(doing, &commands).await
     }
 
     /// Runs one script within the deadline.
     async fn script<T: FromRedisValue>(&self, doing: &'static str, call: &Call<'_>) -> PortResult<T> {
-        let mut connection = self.connection.clone();
-        within(self.timeout, doing, call.run(&mut connection)).await
+        self.script_over(&self.link, doing, call).await
+    }
+
+    async fn script_over<T: FromRedisValue>(&self, link: &Link, doing: &'static str, call: &Call<'_>) -> PortResult<T> {
+        let mut connection = link.clone();
+        self.bounded(link, self.timeout, doing, call.run(&mut connection)).await
+    }
+
+    /// The answer of `call` over `link`, or `Unavailable` after `limit`.
+    async fn bounded<T>(
+        &self,
+        link: &Link,
+        limit: Duration,
+        doing: &'static str,
+        call: impl Future<Output = RedisResult<T>>,
+    ) -> PortResult<T> {
+        let asked = Instant::now();
+        let answer = within(limit, doing, call).await;
+        if answer.is_err() && asked.elapsed() >= limit {
+            link.doubt(asked);
+        }
+        answer
     }
 }
 
@@ -121,25 +194,6 @@ impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore").field("timeout", &self.timeout).field("reclaim_idle", &self.reclaim_idle).finish_non_exhaustive()
     }
-}
-
-fn lazy_connection(settings: &RedisSettings) -> RedisResult<ConnectionManager> {
-    let info = settings.url.as_str().into_connection_info()?;
-    // RESP3 tells of a lost connection at once; with RESP2 the next call would have to find out by failing.
-    let protocol = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-    let tcp = TcpSettings::default()
-        .set_nodelay(true)
-        .set_keepalive(TcpKeepalive::new().with_time(SILENT_PEER_MAX))
-        .set_user_timeout(SILENT_PEER_MAX);
-    let client = Client::open(info.set_redis_settings(protocol).set_tcp_settings(tcp))?;
-    let config = ConnectionManagerConfig::new()
-        .set_number_of_retries(1)
-        .set_min_delay(RECONNECT_AFTER)
-        .set_max_delay(RECONNECT_AFTER)
-        .set_connection_timeout(Some(settings.timeout))
-        .set_response_timeout(Some(settings.timeout))
-        .set_pipeline_buffer_size(CALLS_QUEUED_MAX);
-    ConnectionManager::new_lazy_with_config(client, config)
 }
 
 /// The value of a field of an `INFO` answer.

@@ -1,4 +1,4 @@
-//! Private copies of the three services, for tests and drills: started on free loopback ports with their data in a
+//! Private copies of the three services, and of a Redis with replicas, Sentinels or as a Cluster, for tests and drills: started on free loopback ports with their data in a
 //! temporary folder, killed and restarted at will, gone when the handle or the process that started them is gone.
 //!
 //! What never happens here: touching a system service, a fixed port, an address other than loopback, a wait without a
@@ -8,12 +8,17 @@ mod mariadb;
 mod nats;
 mod process;
 mod redis;
+mod redis_cluster;
+mod resp;
+mod sentinels;
 
 use tempfile::TempDir;
 
 pub use mariadb::MariaDb;
 pub use nats::Nats;
 pub use redis::Redis;
+pub use redis_cluster::RedisCluster;
+pub use sentinels::Sentinels;
 
 /// One of each.
 #[derive(Debug)]

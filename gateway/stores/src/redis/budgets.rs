@@ -22,9 +22,12 @@ impl Budgets for RedisStore {
         if charges.is_empty() {
             return Ok(ChargeOutcome::Charged);
         }
+        // One call charges all accounts or none, and in a Cluster a script keeps to one slot: there all accounts live together, on
+        // one of its servers.
+        let one_slot = self.link.is_cluster();
         let mut call = CHARGE.call();
         for charge in charges {
-            call.key(format!("budget:{{{}}}", account_of(charge)));
+            call.key(if one_slot { format!("budget:{{b}}:{}", account_of(charge)) } else { format!("budget:{{{}}}", account_of(charge)) });
             let limit = u64::from(charge.limit.max(1));
             let window_us = u64::from(charge.window_ms) * 1_000;
             let owed = u64::from(charge.cost) * window_us;

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use gateway_core::chat::{Party, Side};
 use gateway_core::ports::{PortResult, Presence};
 use gateway_core::time::UnixMillis;
+use redis::Pipeline;
 
 use super::RedisStore;
 
@@ -32,11 +33,10 @@ impl Presence for RedisStore {
         if who.is_empty() {
             return Ok(Vec::new());
         }
-        let mut pipeline = redis::pipe();
-        for party in who {
-            pipeline.cmd("ZCOUNT").arg(key(party)).arg(format!("({}", now.0)).arg("+inf");
-        }
-        let alive: Vec<u64> = self.pipeline("ask who is online", &pipeline).await?;
+        let count = |commands: &mut Pipeline, party: &Party| {
+            commands.cmd("ZCOUNT").arg(key(party)).arg(format!("({}", now.0)).arg("+inf");
+        };
+        let alive: Vec<u64> = self.each("ask who is online", who, count).await?;
         Ok(alive.into_iter().map(|connections| connections > 0).collect())
     }
 }

@@ -28,7 +28,7 @@ impl MariaDb {
     pub fn start(parent: &Path) -> anyhow::Result<Self> {
         let folder = folder_in(parent, "mariadb")?;
         install(&folder)?;
-        let kind = Kind { program: "mariadbd", package: PACKAGE, arguments, ready };
+        let kind = Kind { program: "mariadbd", package: PACKAGE, arguments: Box::new(arguments), ready };
         Ok(Self { process: Process::start(kind, folder)? })
     }
 

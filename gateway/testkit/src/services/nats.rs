@@ -15,7 +15,7 @@ pub struct Nats {
 impl Nats {
     /// Starts one in a folder `nats` inside `parent`.
     pub fn start(parent: &Path) -> anyhow::Result<Self> {
-        let kind = Kind { program: "nats-server", package: "nats-server", arguments, ready };
+        let kind = Kind { program: "nats-server", package: "nats-server", arguments: Box::new(arguments), ready };
         Ok(Self { process: Process::start(kind, folder_in(parent, "nats")?)? })
     }
 

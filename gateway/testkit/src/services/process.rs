@@ -34,7 +34,7 @@ pub(super) struct Kind {
     /// Debian package that has it.
     pub package: &'static str,
     /// Arguments for a data folder and a port.
-    pub arguments: fn(&Path, u16) -> Vec<String>,
+    pub arguments: Box<dyn Fn(&Path, u16) -> Vec<String> + Send + Sync>,
     /// Whether the service behind the connection answers; the connection has a read timeout.
     pub ready: fn(TcpStream) -> io::Result<bool>,
 }
@@ -222,7 +222,23 @@ pub(super) fn folder_in(parent: &Path, name: &str) -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-fn free_port() -> io::Result<u16> {
+/// Looks at a level again and again until it is reached.
+pub(super) fn await_level(what: &str, mut look: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    let deadline = Instant::now() + READY_WITHIN;
+    let mut seen = Ok(false);
+    while Instant::now() < deadline {
+        seen = look();
+        if matches!(seen, Ok(true)) {
+            return Ok(());
+        }
+        std::thread::sleep(POLL_EVERY);
+    }
+    seen?;
+    bail!("not within {READY_WITHIN:?}: {what}")
+}
+
+/// A port nobody listens on at this moment.
+pub(super) fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
