@@ -5,7 +5,9 @@
 alter table seckill_product
   -- Parts the stock is split into in the admission store.
   add column shards tinyint unsigned not null default 1,
-  add constraint ck_product_shards check (shards between 1 and 16);
+  add constraint ck_product_shards check (shards between 1 and 16),
+  -- What is promised of a SKU is summed over its lots.
+  add key ix_product_sku (sku_id);
 
 -- Who writes the orders of a lot. A row is locked after the lot's own, by everybody.
 create table sale_lease (
@@ -21,6 +23,23 @@ create table sale_lease (
 alter table seckill_order
   -- How often the order was closed and revived.
   add column revision smallint unsigned not null default 0;
+
+alter table orders
+  -- Which of the buyer's orders for its lot it is, and how often it was closed and revived: known also when the row of
+  -- seckill_order went on to a later one.
+  add column gen smallint unsigned not null default 0,
+  add column revision smallint unsigned not null default 0;
+
+-- What each payment did. Written first by whoever takes one, so that two transactions with one payment meet here.
+create table payment (
+  pay_no varchar(64) character set ascii collate ascii_bin not null primary key,
+  order_no varchar(32) character set ascii collate ascii_bin not null,
+  -- 1 paid, 2 paid and revived, 3 sent back
+  outcome tinyint unsigned not null,
+  created_at datetime(3) not null,
+  -- The payments of an order.
+  key ix_payment_order (order_no)
+) default character set utf8mb4 collate utf8mb4_bin;
 
 alter table dead_letter
   -- Who decided, when and why: the audit line.

@@ -1,12 +1,22 @@
 //! MySQL or MariaDB: a pool of connections, and the transactions that decide.
 //!
-//! The ports are beside this file: `sales` and `orders` keep the sale ledger, `chats` and `messages` the chat ledger. What
-//! never happens here: a decision outside a transaction, or a stock counter changed without its guard.
+//! The ports are beside this file. The sale ledger is `sales`: `catalogue` (SKUs, activities), `lots` and `leases`, `orders`,
+//! `payments`, `stock`, `outbox` and `letters`; the chat ledger is `chats` and `messages`. What never happens here: a decision
+//! outside a transaction, or a stock counter changed without its guard.
 
+mod catalogue;
 mod chats;
+mod json;
+mod leases;
+mod letters;
+mod lots;
 mod messages;
 mod orders;
+mod outbox;
+mod payments;
+mod rows;
 mod sales;
+mod stock;
 mod time;
 
 use std::fmt;

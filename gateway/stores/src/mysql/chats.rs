@@ -11,7 +11,7 @@ use gateway_core::ports::{ChatLedger, PortResult};
 use gateway_core::time::UnixMillis;
 use sqlx::QueryBuilder;
 
-use super::sales::read_principal;
+use super::rows::read_principal;
 use super::time::{datetime, day};
 use super::{MysqlStore, Trouble};
 

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use sqlx::{MySql, QueryBuilder, Transaction};
 
 use super::chats::belongs;
-use super::sales::read_principal;
+use super::rows::read_principal;
 use super::time::{datetime, millis};
 use super::{MysqlStore, Trouble};
 
