@@ -9,6 +9,7 @@ pub mod admission;
 pub mod budgets;
 pub mod bus;
 pub mod chat_ledger;
+pub mod notices;
 pub mod presence;
 pub mod registry;
 pub mod sale_ledger;

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Presence, Registry, SaleLedger};
+use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Notices, Presence, Registry, SaleLedger};
 use gateway_embedded::{
-    EmbeddedAdmission, EmbeddedBudgets, EmbeddedBus, EmbeddedChatLedger, EmbeddedPresence, EmbeddedRegistry, EmbeddedSaleLedger,
-    system_clock,
+    EmbeddedAdmission, EmbeddedBudgets, EmbeddedBus, EmbeddedChatLedger, EmbeddedNotices, EmbeddedPresence, EmbeddedRegistry,
+    EmbeddedSaleLedger, system_clock,
 };
 use gateway_testkit::conformance::{self, Fresh};
 
@@ -36,6 +36,15 @@ async fn bus_conforms() {
     let fresh = Fresh::new(1);
     for _ in 0..2 {
         conformance::bus::all(&bus, &fresh).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn notices_conform() {
+    let store: Arc<dyn Notices> = Arc::new(EmbeddedNotices::new(system_clock()));
+    let fresh = Fresh::new(1);
+    for _ in 0..2 {
+        conformance::notices::all(&store, &fresh).await;
     }
 }
 

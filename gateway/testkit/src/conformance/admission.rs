@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use gateway_core::id::{Lot, PrincipalId};
 use gateway_core::ports::{Admission, Installed};
 use gateway_core::sale::{
-    Admit, ClaimedEvent, Held, OrderEvent, OrderResult, Release, Reservation, SaleAttempt, SaleState, SaleTerms, Shard, StockVersion,
+    Admit, ClaimedEvent, Held, OrderEvent, OrderResult, Release, Reservation, Reserved, SaleAttempt, SaleState, SaleStock, SaleTerms,
+    Shard, StockVersion, Survey, Transfer,
 };
 
 use super::{Fresh, eventually, now, shift};
@@ -32,6 +33,20 @@ pub async fn all(store: &Arc<dyn Admission>, fresh: &Fresh, claim_idle: Duration
     events_outlive_the_epoch_they_were_admitted_in(&**store, fresh).await;
     results_are_read_back(&**store, fresh).await;
     the_incarnation_is_stable_while_the_store_lives(&**store, fresh).await;
+    the_window_is_judged_to_the_millisecond(&**store, fresh).await;
+    sold_out_says_since_when(&**store, fresh).await;
+    who_had_an_order_closed_is_told_the_generation(&**store, fresh).await;
+    a_release_without_an_epoch_is_good_under_any(&**store, fresh).await;
+    racing_releases_give_back_once(store, fresh).await;
+    a_revived_order_gets_its_units_whatever_came_first(&**store, fresh).await;
+    a_revived_order_waits_for_units_and_for_its_place(&**store, fresh).await;
+    units_travel_between_shards_once(&**store, fresh).await;
+    a_sale_that_is_not_open_sends_nothing(&**store, fresh).await;
+    a_new_epoch_forgets_transfers(&**store, fresh).await;
+    a_survey_shows_everything_in_a_shard(&**store, fresh).await;
+    shards_of_a_lot_know_nothing_of_each_other(&**store, fresh).await;
+    a_closed_sale_is_retired_under_its_epoch_only(&**store, fresh).await;
+    a_late_result_replaces_the_earlier_one(&**store, fresh).await;
 }
 
 /// A shard nobody sells.
@@ -418,4 +433,272 @@ pub async fn the_incarnation_is_stable_while_the_store_lives(store: &dyn Admissi
     let incarnation = store.incarnation(shard).await.expect("incarnation");
     assert!(!incarnation.is_empty());
     assert_eq!(store.incarnation(shard).await.expect("incarnation"), incarnation);
+}
+
+/// What the machine's clock says around an answer decides which answers are right: half open, to the millisecond.
+pub async fn the_window_is_judged_to_the_millisecond(store: &dyn Admission, fresh: &Fresh) {
+    let shard = a_shard(fresh);
+    let start = now().plus(Duration::from_millis(100));
+    let end = start.plus(Duration::from_millis(200));
+    install(store, shard, &SaleTerms { start, end, ..terms(1, 1_000_000, 1) }).await;
+    let mut seen = Vec::new();
+    while seen.last() != Some(&Admit::Ended) {
+        let (before, answer, after) = (now(), admit(store, shard, &attempt(fresh, 1)).await, now());
+        let right = match answer {
+            Admit::NotStarted => before < start,
+            Admit::Admitted => after >= start && before < end,
+            Admit::Ended => after >= end,
+            Admit::Replayed(_) | Admit::Again { .. } | Admit::NotReady | Admit::LimitExceeded | Admit::SoldOut { .. } => false,
+        };
+        assert!(right, "{answer:?} between {before:?} and {after:?}, the window is {start:?} to {end:?}");
+        if seen.last() != Some(&answer) {
+            seen.push(answer);
+        }
+    }
+    assert_eq!(seen, [Admit::NotStarted, Admit::Admitted, Admit::Ended]);
+}
+
+/// The version rises with each return of units, so that news of it can be put in order.
+pub async fn sold_out_says_since_when(store: &dyn Admission, fresh: &Fresh) {
+    let shard = a_shard(fresh);
+    install(store, shard, &terms(3, 2, 2)).await;
+    let at = |returns| StockVersion { epoch: 3, returns };
+    for round in 0..3 {
+        let buyer = attempt(fresh, 2);
+        assert_eq!(admit(store, shard, &buyer).await, Admit::Admitted);
+        assert_eq!(admit(store, shard, &attempt(fresh, 1)).await, Admit::SoldOut { left: 0, at: at(round) });
+        assert_eq!(store.stock(shard).await.expect("stock").map(|stock| stock.at), Some(at(round)));
+        assert_eq!(store.release(shard, &release_of(&buyer, 3)).await.expect("release"), Some(at(round + 1)));
+    }
+    install(store, shard, &terms(4, 0, 2)).await;
+    let anew = StockVersion { epoch: 4, returns: 0 };
+    assert_eq!(admit(store, shard, &attempt(fresh, 1)).await, Admit::SoldOut { left: 0, at: anew }, "an epoch counts anew");
+}
+
+/// Only when everything else allows the purchase; the event carries the generation, and the new terms know it too.
+pub async fn who_had_an_order_closed_is_told_the_generation(store: &dyn Admission, fresh: &Fresh) {
+    let shard = selling(store, fresh, 1, 1).await;
+    let first = attempt(fresh, 1);
+    assert_eq!(admit(store, shard, &SaleAttempt { generation: 1, ..first.clone() }).await, Admit::Again { generation: 0 });
+    assert_eq!(admit(store, shard, &first).await, Admit::Admitted);
+    let closed = Release { epoch: None, generation: 1, ..release_of(&first, 1) };
+    assert!(release(store, shard, &closed).await);
+    assert!(!release(store, shard, &closed).await, "twice");
+    assert_eq!(store.held(shard, &first.user).await.expect("held"), Some(Held::Released { generation: 1 }));
+    assert_eq!(left(store, shard).await, 1);
+    assert_eq!(admit(store, shard, &first).await, Admit::Again { generation: 1 });
+    assert_eq!(admit(store, shard, &SaleAttempt { qty: 2, ..first.clone() }).await, Admit::LimitExceeded, "a refusal needs no number");
+    assert_eq!(left(store, shard).await, 1, "being told takes nothing");
+    assert_eq!(store.backlog(shard).await.expect("backlog"), 1, "and logs nothing");
+    let second = SaleAttempt { order_no: fresh.order_no(), generation: 1, ..first.clone() };
+    assert_eq!(admit(store, shard, &second).await, Admit::Admitted);
+    assert_eq!(admit(store, shard, &first).await, Admit::Replayed(held_by(&second)), "the former number replays the present order");
+    assert!(!release(store, shard, &closed).await, "the first order's release comes once more");
+    let events = claim(store, shard, "c", 10).await;
+    assert_eq!(events.iter().map(|event| event.generation).collect::<Vec<_>>(), [0, 1]);
+
+    let known = vec![(first.user.clone(), Held::Released { generation: 7 })];
+    install(store, shard, &SaleTerms { buyers: known, ..terms(2, 1, 1) }).await;
+    assert_eq!(admit(store, shard, &second).await, Admit::Again { generation: 7 });
+    assert_eq!(admit(store, shard, &SaleAttempt { generation: 7, ..second }).await, Admit::Admitted);
+}
+
+/// Whoever closed the order has read that it was live; what another epoch rebuilt is the same order.
+pub async fn a_release_without_an_epoch_is_good_under_any(store: &dyn Admission, fresh: &Fresh) {
+    let shard = selling(store, fresh, 1, 1).await;
+    let buyer = attempt(fresh, 1);
+    assert_eq!(admit(store, shard, &buyer).await, Admit::Admitted);
+    let rebuilt = vec![(buyer.user.clone(), Held::Reserved(held_by(&buyer)))];
+    install(store, shard, &SaleTerms { buyers: rebuilt, ..terms(2, 0, 1) }).await;
+    assert!(!release(store, shard, &release_of(&buyer, 1)).await, "an epoch that is named has to be in force");
+    for state in [SaleState::Paused, SaleState::Closed] {
+        assert!(store.set_state(shard, 2, state).await.expect("set state"));
+    }
+    assert!(release(store, shard, &Release { epoch: None, generation: 1, ..release_of(&buyer, 1) }).await, "in whatever state");
+    assert_eq!(left(store, shard).await, 1);
+}
+
+/// Sixteen at once.
+pub async fn racing_releases_give_back_once(store: &Arc<dyn Admission>, fresh: &Fresh) {
+    let shard = selling(&**store, fresh, 3, 2).await;
+    let buyer = attempt(fresh, 2);
+    assert_eq!(admit(&**store, shard, &buyer).await, Admit::Admitted);
+    let race = |_| {
+        let (store, what) = (Arc::clone(store), release_of(&buyer, 1));
+        tokio::spawn(async move { release(&*store, shard, &what).await })
+    };
+    let racers: Vec<_> = (0..16).map(race).collect();
+    let mut won = 0;
+    for racer in racers {
+        won += u32::from(racer.await.expect("racer"));
+    }
+    assert_eq!((won, left(&**store, shard).await), (1, 3));
+}
+
+/// The release first or the reservation first, each twice: the units are held once and stay held.
+pub async fn a_revived_order_gets_its_units_whatever_came_first(store: &dyn Admission, fresh: &Fresh) {
+    for release_first in [true, false] {
+        let shard = selling(store, fresh, 2, 2).await;
+        let buyer = attempt(fresh, 2);
+        let closed = Release { epoch: None, generation: 1, ..release_of(&buyer, 1) };
+        let revived = Reservation { revision: 2, ..held_by(&buyer) };
+        assert_eq!(admit(store, shard, &buyer).await, Admit::Admitted);
+        if release_first {
+            assert!(release(store, shard, &closed).await);
+        }
+        assert!(store.set_state(shard, 1, SaleState::Closed).await.expect("set state"), "money is taken after the end too");
+        for _ in 0..2 {
+            assert_eq!(store.reserve(shard, &buyer.user, &revived).await.expect("reserve"), Reserved::Held);
+            assert!(!release(store, shard, &closed).await, "it is of an earlier revision");
+            assert_eq!((left(store, shard).await, reservation(store, shard, &buyer.user).await), (0, Some(revived.clone())));
+        }
+        assert_eq!(admit(store, shard, &buyer).await, Admit::Replayed(revived));
+        assert_eq!(store.backlog(shard).await.expect("backlog"), 1, "a revived order is no event");
+    }
+}
+
+/// Nothing is taken that is not there.
+pub async fn a_revived_order_waits_for_units_and_for_its_place(store: &dyn Admission, fresh: &Fresh) {
+    let (shard, one, two) = (selling(store, fresh, 2, 2).await, attempt(fresh, 2), attempt(fresh, 1));
+    let reserve =
+        async |buyer: &SaleAttempt, reservation: &Reservation| store.reserve(shard, &buyer.user, reservation).await.expect("reserve");
+    let nowhere = store.reserve(a_shard(fresh), &one.user, &held_by(&one)).await.expect("reserve");
+    assert_eq!(nowhere, Reserved::NoSale);
+    assert_eq!(admit(store, shard, &one).await, Admit::Admitted);
+    assert_eq!(reserve(&two, &held_by(&two)).await, Reserved::NoUnits);
+    let other = Reservation { order_no: fresh.order_no(), revision: 2, ..held_by(&one) };
+    assert_eq!(reserve(&one, &other).await, Reserved::Taken, "the buyer holds another order");
+    assert_eq!((left(store, shard).await, reservation(store, shard, &one.user).await), (0, Some(held_by(&one))));
+    assert_eq!(store.held(shard, &two.user).await.expect("held"), None);
+    assert!(release(store, shard, &release_of(&one, 1)).await);
+    assert_eq!(reserve(&two, &held_by(&two)).await, Reserved::Held);
+    assert_eq!(reserve(&one, &other).await, Reserved::NoUnits, "one is left of two");
+    assert_eq!(left(store, shard).await, 1);
+}
+
+/// The same transfer again says the same again and moves nothing.
+pub async fn units_travel_between_shards_once(store: &dyn Admission, fresh: &Fresh) {
+    let lot = fresh.lot();
+    let (donor, receiver) = (Shard { lot, index: 0 }, Shard { lot, index: 1 });
+    install(store, donor, &terms(1, 10, 5)).await;
+    install(store, receiver, &terms(1, 0, 5)).await;
+    let send = async |id, wanted| store.send(donor, id, 1, wanted).await.expect("send");
+    let receive = async |epoch, id, units| store.receive(receiver, epoch, id, units).await.expect("receive");
+    assert_eq!([send("t-1", 4).await, send("t-1", 9).await], [4, 4]);
+    assert_eq!(left(store, donor).await, 6);
+    assert!(!receive(2, "t-1", 4).await, "another epoch");
+    assert_eq!([receive(1, "t-1", 4).await, receive(1, "t-1", 4).await], [true, false]);
+    assert_eq!(left(store, receiver).await, 4);
+    let at = |stock: Option<SaleStock>| stock.expect("a sale in force").at;
+    assert_eq!(at(store.stock(receiver).await.expect("stock")).returns, 1, "units came back to it");
+    assert_eq!(at(store.stock(donor).await.expect("stock")).returns, 0, "and went from this one");
+    assert_eq!([send("t-2", 99).await, send("t-3", 1).await], [6, 0], "no more than there is, and nothing for nothing");
+    assert_eq!(admit(store, donor, &attempt(fresh, 1)).await, sold_out(0));
+    assert_eq!(admit(store, receiver, &attempt(fresh, 4)).await, Admit::Admitted);
+    let [donor, receiver] = [survey(store, donor).await, survey(store, receiver).await];
+    let mut sent = donor.sent;
+    sent.sort_by(|one, two| one.id.cmp(&two.id));
+    let transfer = |id: &str, units| Transfer { id: id.to_owned(), to: 1, units };
+    assert_eq!(sent, [transfer("t-1", 4), transfer("t-2", 6)]);
+    assert_eq!(receiver.received, ["t-1"]);
+}
+
+/// Nor does a store without a sale; and none receives without one.
+pub async fn a_sale_that_is_not_open_sends_nothing(store: &dyn Admission, fresh: &Fresh) {
+    let shard = a_shard(fresh);
+    assert_eq!(store.send(shard, "t", 1, 5).await.expect("send"), 0);
+    assert!(!store.receive(shard, 1, "t", 5).await.expect("receive"));
+    assert_eq!(store.stock(shard).await.expect("stock"), None, "units that come too early make no sale");
+    install(store, shard, &terms(1, 10, 5)).await;
+    assert_eq!(store.send(shard, "before", 1, 3).await.expect("send"), 3);
+    for state in [SaleState::Paused, SaleState::Closed] {
+        assert!(store.set_state(shard, 1, state).await.expect("set state"));
+        assert_eq!(store.send(shard, "later", 1, 5).await.expect("send"), 0, "{state:?}");
+        assert_eq!(store.send(shard, "before", 1, 5).await.expect("send"), 3, "{state:?}: what was sent is said again");
+    }
+    assert!(store.receive(shard, 1, "in", 2).await.expect("receive"), "units on their way arrive all the same");
+    assert_eq!(left(store, shard).await, 9);
+}
+
+/// Its stock was counted without them.
+pub async fn a_new_epoch_forgets_transfers(store: &dyn Admission, fresh: &Fresh) {
+    let shard = selling(store, fresh, 10, 5).await;
+    assert_eq!(store.send(shard, "t", 1, 4).await.expect("send"), 4);
+    assert!(store.receive(shard, 1, "u", 1).await.expect("receive"));
+    install(store, shard, &terms(2, 10, 5)).await;
+    let after = survey(store, shard).await;
+    assert_eq!((after.stock.left, after.sent, after.received), (10, Vec::new(), Vec::new()));
+    assert!(!store.receive(shard, 1, "v", 4).await.expect("receive"), "a transfer of the former epoch");
+    assert_eq!(store.send(shard, "t", 1, 2).await.expect("send"), 2, "ids count anew");
+}
+
+async fn survey(store: &dyn Admission, shard: Shard) -> Survey {
+    // A store that reads in steps says so when it was disturbed; nobody disturbs a check's own shard.
+    eventually("a quiet shard is surveyed", || async { store.survey(shard).await.expect("survey") }).await
+}
+
+/// Also more buyers than one read carries.
+pub async fn a_survey_shows_everything_in_a_shard(store: &dyn Admission, fresh: &Fresh) {
+    assert_eq!(store.survey(a_shard(fresh)).await.expect("survey"), None);
+    let shard = a_shard(fresh);
+    let held = |number: usize, order_no| match number % 3 {
+        0 => Held::Released { generation: 1 },
+        revision => Held::Reserved(Reservation { qty: 2, order_no, revision: u16::try_from(revision - 1).expect("small") * 2 }),
+    };
+    let mut buyers: Vec<_> = (0..2_500).map(|number| (fresh.principal(), held(number, fresh.order_no()))).collect();
+    install(store, shard, &SaleTerms { buyers: buyers.clone(), ..terms(5, 9, 5) }).await;
+    let late = attempt(fresh, 3);
+    assert_eq!(admit(store, shard, &late).await, Admit::Admitted);
+    buyers.push((late.user.clone(), Held::Reserved(held_by(&late))));
+    let mut seen = survey(store, shard).await;
+    assert_eq!(Some(&seen.stock), store.stock(shard).await.expect("stock").as_ref());
+    assert_eq!((seen.stock.left, seen.stock.state, seen.stock.at), (6, SaleState::Open, StockVersion { epoch: 5, returns: 0 }));
+    assert_eq!(seen.stock.incarnation, store.incarnation(shard).await.expect("incarnation"));
+    buyers.sort_by(|one, two| one.0.cmp(&two.0));
+    seen.buyers.sort_by(|one, two| one.0.cmp(&two.0));
+    assert!(seen.buyers == buyers, "{} buyers of {}", seen.buyers.len(), buyers.len());
+}
+
+/// Each has its stock, its buyers and its log.
+pub async fn shards_of_a_lot_know_nothing_of_each_other(store: &dyn Admission, fresh: &Fresh) {
+    let (lot, buyer) = (fresh.lot(), attempt(fresh, 1));
+    for index in [0, 1, 15] {
+        let shard = Shard { lot, index };
+        assert_eq!(admit(store, shard, &buyer).await, Admit::NotReady, "shard {index}");
+        install(store, shard, &terms(1, 1, 1)).await;
+        assert_eq!(admit(store, shard, &buyer).await, Admit::Admitted, "shard {index}");
+        assert_eq!(users(&claim(store, shard, "c", 10).await), std::slice::from_ref(&buyer.user), "shard {index}");
+        assert!(!store.incarnation(shard).await.expect("incarnation").is_empty());
+    }
+}
+
+/// Until it is forgotten, in days, everything is there.
+pub async fn a_closed_sale_is_retired_under_its_epoch_only(store: &dyn Admission, fresh: &Fresh) {
+    let retire = async |shard, epoch| store.retire(shard, epoch).await.expect("retire");
+    assert!(!retire(a_shard(fresh), 1).await, "no sale is in force");
+    let shard = selling(store, fresh, 2, 1).await;
+    let buyer = attempt(fresh, 1);
+    assert_eq!(admit(store, shard, &buyer).await, Admit::Admitted);
+    for state in [SaleState::Open, SaleState::Paused] {
+        assert!(store.set_state(shard, 1, state).await.expect("set state"));
+        assert!(!retire(shard, 1).await, "{state:?}");
+    }
+    assert!(store.set_state(shard, 1, SaleState::Closed).await.expect("set state"));
+    assert!(!retire(shard, 2).await, "another epoch");
+    for _ in 0..2 {
+        assert!(retire(shard, 1).await);
+        assert_eq!(left(store, shard).await, 1);
+        assert_eq!(admit(store, shard, &buyer).await, Admit::Replayed(held_by(&buyer)));
+    }
+    assert!(release(store, shard, &release_of(&buyer, 1)).await, "orders that close late still find it");
+}
+
+/// A closed order that was revived, or one that was refused and then bought again.
+pub async fn a_late_result_replaces_the_earlier_one(store: &dyn Admission, fresh: &Fresh) {
+    let (order_no, user) = (fresh.order_no(), fresh.principal());
+    let fail = OrderResult::Fail { user: user.clone(), message: "closed".to_owned() };
+    for result in [OrderResult::Success { user: user.clone() }, fail, OrderResult::Success { user }] {
+        store.put_results(&[(order_no.clone(), result.clone())]).await.expect("put results");
+        assert_eq!(store.result(&order_no).await.expect("result"), Some(result));
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use gateway_core::ports::{Bus, Delivery, Inbox, PortErrorKind, Subscription};
+use gateway_core::ports::{Bus, Delivery, Inbox, PortErrorKind, Requests, Subscription};
 use tokio::time::timeout;
 
 use super::{Fresh, PATIENCE, QUIET};
@@ -15,6 +15,10 @@ pub async fn all(bus: &Arc<dyn Bus>, fresh: &Fresh) {
     every_subscriber_hears_its_subject_only(&**bus, fresh).await;
     publishing_needs_no_listener(&**bus, fresh).await;
     a_cancelled_wait_loses_nothing(&**bus, fresh).await;
+    each_request_goes_to_one_of_a_group(&**bus, fresh).await;
+    groups_and_listeners_hear_a_subject_apart(&**bus, fresh).await;
+    a_group_serves_on_when_a_member_leaves(&**bus, fresh).await;
+    a_cancelled_wait_loses_no_request(&**bus, fresh).await;
     a_partition_is_first_in_first_out(&**bus, fresh).await;
     partitions_know_nothing_of_each_other(&**bus, fresh).await;
     a_fetch_waits_for_the_first_message_only(bus, fresh).await;
@@ -120,6 +124,92 @@ pub async fn a_cancelled_wait_loses_nothing(bus: &dyn Bus, fresh: &Fresh) {
         assert!(timeout(Duration::ZERO, listener.next()).await.is_err(), "nothing was sent yet");
         publish(bus, &subject, text(n)).await;
         assert_eq!(next(&mut listener).await, text(n));
+    }
+}
+
+async fn serve(bus: &dyn Bus, subject: &str, group: &str) -> Box<dyn Requests> {
+    bus.serve(subject, group).await.expect("serve")
+}
+
+async fn next_request(requests: &mut Box<dyn Requests>) -> Bytes {
+    let request = timeout(PATIENCE, requests.next()).await.expect("a request in time").expect("the bus is there");
+    assert_eq!(request.reply, None, "nobody waits for an answer to what was published");
+    request.payload
+}
+
+/// Every request, no request twice.
+pub async fn each_request_goes_to_one_of_a_group(bus: &dyn Bus, fresh: &Fresh) {
+    let subject = format!("order.paid.{}", fresh.number());
+    let mut members = [serve(bus, &subject, "workers").await, serve(bus, &subject, "workers").await, serve(bus, &subject, "workers").await];
+    for n in 0..60 {
+        publish(bus, &subject, text(n)).await;
+    }
+    let mut heard = Vec::new();
+    let deadline = Instant::now() + PATIENCE;
+    while heard.len() < 60 {
+        assert!(Instant::now() < deadline, "{} of 60 requests within {PATIENCE:?}", heard.len());
+        for member in &mut members {
+            while let Ok(Some(request)) = timeout(Duration::from_millis(10), member.next()).await {
+                heard.push(request.payload);
+            }
+        }
+    }
+    heard.sort_unstable();
+    let mut want: Vec<_> = (0..60).map(text).collect();
+    want.sort_unstable();
+    assert_eq!(heard, want);
+    for member in &mut members {
+        assert!(timeout(QUIET, member.next()).await.is_err(), "a request twice");
+    }
+}
+
+/// Two groups hear everything each, and so does a plain listener.
+pub async fn groups_and_listeners_hear_a_subject_apart(bus: &dyn Bus, fresh: &Fresh) {
+    let subject = format!("order.paid.{}", fresh.number());
+    let (mut one, mut two) = (serve(bus, &subject, "one").await, serve(bus, &subject, "two").await);
+    let mut listener = subscribe(bus, &subject).await;
+    let mut elsewhere = serve(bus, &format!("order.paid.{}", fresh.number()), "one").await;
+    for n in 0..10 {
+        publish(bus, &subject, text(n)).await;
+    }
+    for n in 0..10 {
+        assert_eq!([next_request(&mut one).await, next_request(&mut two).await], [text(n), text(n)]);
+        assert_eq!(next(&mut listener).await, text(n));
+    }
+    assert!(timeout(QUIET, elsewhere.next()).await.is_err(), "a request of another subject");
+}
+
+/// What is published after it left goes to the others.
+pub async fn a_group_serves_on_when_a_member_leaves(bus: &dyn Bus, fresh: &Fresh) {
+    let subject = format!("order.paid.{}", fresh.number());
+    let (leaving, mut staying) = (serve(bus, &subject, "workers").await, serve(bus, &subject, "workers").await);
+    drop(leaving);
+    // A service may hear a moment later that it left, and a request in between is lost, as the port says.
+    let mut sent = 0;
+    let deadline = Instant::now() + PATIENCE;
+    let first = loop {
+        assert!(Instant::now() < deadline, "no request within {PATIENCE:?}");
+        publish(bus, &subject, text(sent)).await;
+        sent += 1;
+        if let Ok(request) = timeout(QUIET, staying.next()).await {
+            break request.expect("the bus is there").payload;
+        }
+    };
+    assert_eq!(first, text(sent - 1));
+    for n in sent..sent + 20 {
+        publish(bus, &subject, text(n)).await;
+        assert_eq!(next_request(&mut staying).await, text(n));
+    }
+}
+
+/// Giving up on `next` and asking again skips no request.
+pub async fn a_cancelled_wait_loses_no_request(bus: &dyn Bus, fresh: &Fresh) {
+    let subject = format!("order.paid.{}", fresh.number());
+    let mut requests = serve(bus, &subject, "workers").await;
+    for n in 0..20 {
+        assert!(timeout(Duration::ZERO, requests.next()).await.is_err(), "nothing was sent yet");
+        publish(bus, &subject, text(n)).await;
+        assert_eq!(next_request(&mut requests).await, text(n));
     }
 }
 
