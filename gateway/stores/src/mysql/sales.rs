@@ -1,17 +1,21 @@
 //! The sale ledger: SKUs, activities, lots. Orders are written in `orders`.
 
 use async_trait::async_trait;
-use gateway_core::id::{ActivityId, Lot, OrderNo, PrincipalId, SkuId};
-use gateway_core::ports::{PortResult, SaleLedger};
+use std::time::Duration;
+
+use gateway_core::id::{ActivityId, Lot, OrderNo, PayNo, PrincipalId, SkuId};
+use gateway_core::ports::{LotLease, PortResult, SaleLedger};
 use gateway_core::sale::{
-    ActivityRecord, ActivityState, CreateOutcome, LotRecord, NewActivity, OrderEvent, OrderRecord, OrderState, Persisted, PublishOutcome,
-    Reservation, SaleTerms, SkuUpsert,
+    ActivityRecord, ActivityState, CancelOutcome, CreateOutcome, DecideOutcome, Decision, Held, Letter, LotBooks, LotRecord, NewActivity,
+    NewLetter, OrderEvent, OrderRecord, OrderState, OutboxEntry, PayOutcome, Persisted, PublishOutcome, Reservation, SaleTerms, SkuUpsert,
+    StepOutcome, Verdict,
 };
 use gateway_core::time::UnixMillis;
 use sqlx::QueryBuilder;
 
 use super::time::{datetime, millis};
 use super::{MysqlStore, Trouble};
+use crate::error::failed;
 
 /// How long after its end an activity is still listed.
 const LISTED_AFTER_END_MS: u64 = 24 * 3_600 * 1_000;
@@ -24,17 +28,14 @@ macro_rules! select_lots {
             millis!("a.start_at"),
             ", ",
             millis!("a.end_at"),
-            ", p.price_cents, p.seckill_stock, p.sold, p.per_user, p.epoch, \
-             (select cast(coalesce(sum(o.qty), 0) as unsigned) from seckill_order o \
-              where o.activity_id = p.activity_id and o.sku_id = p.sku_id and o.status in (0, 1)), \
-             k.stock, k.locked \
+            ", p.price_cents, p.seckill_stock, p.sold, p.per_user, p.epoch, p.shards \
              from seckill_product p join seckill_activity a on a.id = p.activity_id join product_sku k on k.id = p.sku_id ",
             $rest
         )
     };
 }
 
-type LotRow = (u64, u64, String, u8, u64, u64, u64, u32, u32, u16, u32, u64, u32, u32);
+type LotRow = (u64, u64, String, u8, u64, u64, u64, u32, u32, u16, u32, u8);
 
 #[async_trait]
 impl SaleLedger for MysqlStore {
@@ -62,13 +63,77 @@ impl SaleLedger for MysqlStore {
         self.transact("raise an epoch", || self.next_terms(lot, from)).await
     }
 
-    async fn persist(&self, lot: Lot, events: &[OrderEvent], now: UnixMillis) -> PortResult<Vec<Persisted>> {
-        self.transact("persist orders", || self.write_orders(lot, events, now)).await
+    async fn close(&self, _: ActivityId) -> PortResult<StepOutcome> {
+        later()
+    }
+
+    async fn settle(&self, _: ActivityId) -> PortResult<StepOutcome> {
+        later()
+    }
+
+    async fn void(&self, _: ActivityId, _: UnixMillis) -> PortResult<StepOutcome> {
+        later()
+    }
+
+    async fn books(&self, _: Lot) -> PortResult<Option<LotBooks>> {
+        later()
+    }
+
+    async fn lease_lots(&self, _: &str, _: &[Lot], _: Duration) -> PortResult<Vec<LotLease>> {
+        later()
+    }
+
+    async fn persist(&self, lease: &LotLease, events: &[OrderEvent], now: UnixMillis) -> PortResult<Vec<Persisted>> {
+        self.transact("persist orders", || self.write_orders(lease.lot, events, now)).await
+    }
+
+    async fn cancel(&self, _: &OrderNo, _: &PrincipalId, _: UnixMillis) -> PortResult<CancelOutcome> {
+        later()
+    }
+
+    async fn expire(&self, _: UnixMillis, _: u32, _: UnixMillis) -> PortResult<Vec<OrderRecord>> {
+        later()
+    }
+
+    async fn pay(&self, _: &OrderNo, _: &PayNo, _: UnixMillis) -> PortResult<PayOutcome> {
+        later()
+    }
+
+    async fn take_tasks(&self, _: UnixMillis, _: u32) -> PortResult<Vec<OutboxEntry>> {
+        later()
+    }
+
+    async fn finish_tasks(&self, _: &[u64]) -> PortResult<()> {
+        later()
+    }
+
+    async fn fail_task(&self, _: u64, _: &str, _: Option<UnixMillis>) -> PortResult<()> {
+        later()
+    }
+
+    async fn write_letter(&self, _: &NewLetter, _: UnixMillis) -> PortResult<()> {
+        later()
+    }
+
+    async fn letters(&self, _: bool, _: u64, _: u32) -> PortResult<Vec<Letter>> {
+        later()
+    }
+
+    async fn letters_open(&self) -> PortResult<u64> {
+        later()
+    }
+
+    async fn decide_letter(&self, _: u64, _: Verdict, _: &Decision) -> PortResult<DecideOutcome> {
+        later()
     }
 
     async fn order(&self, order_no: &OrderNo) -> PortResult<Option<OrderRecord>> {
         self.transact("read an order", || self.read_order(order_no)).await
     }
+}
+
+fn later<T>() -> PortResult<T> {
+    Err(failed("do what is not written yet", Trouble::Damaged("nothing")))
 }
 
 impl MysqlStore {
@@ -128,7 +193,9 @@ impl MysqlStore {
             None => return Ok(PublishOutcome::NotFound),
             Some(ActivityState::Draft) => {}
             Some(ActivityState::Published) => return Ok(PublishOutcome::Published),
-            Some(state @ (ActivityState::Closing | ActivityState::Settled)) => return Ok(PublishOutcome::WrongState(state)),
+            Some(state @ (ActivityState::Closing | ActivityState::Settled | ActivityState::Void)) => {
+                return Ok(PublishOutcome::WrongState(state));
+            }
         }
         // In the order of SKUs, as everybody who locks several.
         let products: Vec<(u64, u32)> =
@@ -202,8 +269,8 @@ impl MysqlStore {
             concat!("select ", millis!("start_at"), ", ", millis!("end_at"), " from seckill_activity where id = ? and state = 1");
         let window: Option<(u64, u64)> = sqlx::query_as(WINDOW).bind(lot.activity.0).fetch_optional(&mut *tx).await?;
         let Some((start, end)) = window else { return Ok(None) };
-        let live: Vec<(String, u16, String)> = sqlx::query_as(
-            "select user_id, qty, order_no from seckill_order where activity_id = ? and sku_id = ? and status in (0, 1) order by user_id",
+        let live: Vec<(String, u16, String, u16)> = sqlx::query_as(
+            "select user_id, qty, order_no, revision from seckill_order where activity_id = ? and sku_id = ? and status in (0, 1) order by user_id",
         )
         .bind(lot.activity.0)
         .bind(lot.sku.0)
@@ -217,7 +284,7 @@ impl MysqlStore {
             .execute(&mut *tx)
             .await?;
         tx.commit().await?;
-        let sold: u64 = live.iter().map(|(_, qty, _)| u64::from(*qty)).sum();
+        let sold: u64 = live.iter().map(|(_, qty, _, _)| u64::from(*qty)).sum();
         let left = u64::from(stock).checked_sub(sold).and_then(|left| u32::try_from(left).ok());
         Ok(Some(SaleTerms {
             epoch: next,
@@ -244,6 +311,10 @@ impl MysqlStore {
                 lot: Lot { activity: ActivityId(activity), sku: SkuId(sku) },
                 qty: u32::from(qty),
                 state: read_order_state(status)?,
+                generation: 0,
+                revision: 0,
+                expires: UnixMillis(0),
+                pay_no: None,
             })
         })
         .transpose()
@@ -251,7 +322,7 @@ impl MysqlStore {
 }
 
 fn read_lot(row: LotRow) -> Result<LotRecord, Trouble> {
-    let (activity, sku, name, state, start, end, price_cents, stock, sold, per_user, epoch, live, sku_stock, sku_locked) = row;
+    let (activity, sku, name, state, start, end, price_cents, stock, sold, per_user, epoch, shards) = row;
     Ok(LotRecord {
         lot: Lot { activity: ActivityId(activity), sku: SkuId(sku) },
         name,
@@ -263,14 +334,12 @@ fn read_lot(row: LotRow) -> Result<LotRecord, Trouble> {
         sold,
         per_user,
         epoch,
-        live,
-        sku_stock,
-        sku_locked,
+        shards,
     })
 }
 
-fn read_buyer((user, qty, order_no): (String, u16, String)) -> Result<(PrincipalId, Reservation), Trouble> {
-    Ok((read_principal(&user)?, Reservation { qty: u32::from(qty), order_no: read_order_no(&order_no)? }))
+fn read_buyer((user, qty, order_no, revision): (String, u16, String, u16)) -> Result<(PrincipalId, Held), Trouble> {
+    Ok((read_principal(&user)?, Held::Reserved(Reservation { qty: u32::from(qty), order_no: read_order_no(&order_no)?, revision })))
 }
 
 pub(super) fn read_principal(text: &str) -> Result<PrincipalId, Trouble> {
@@ -287,6 +356,7 @@ fn read_state(number: u8) -> Result<ActivityState, Trouble> {
         1 => Ok(ActivityState::Published),
         2 => Ok(ActivityState::Closing),
         3 => Ok(ActivityState::Settled),
+        4 => Ok(ActivityState::Void),
         _ => Err(Trouble::Damaged("the state of an activity")),
     }
 }
