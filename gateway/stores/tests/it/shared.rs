@@ -108,7 +108,7 @@ pub(crate) fn terms(epoch: u32, left: u32) -> SaleTerms {
 pub(crate) async fn published_lot(ledger: &MysqlStore, units: u32) -> Lot {
     let sku = FRESH.lot().sku;
     ledger.upsert_sku(&SkuUpsert { sku, name: "lamp".to_owned(), price_cents: 990, add_stock: units }).await.expect("a SKU");
-    let product = NewProduct { sku, price_cents: 500, stock: units, per_user: 5 };
+    let product = NewProduct { sku, price_cents: 500, stock: units, per_user: 5, shards: 1 };
     let start = UnixMillis(now().0 - 1_000);
     let end = now().plus(Duration::from_secs(3_600));
     let activity = NewActivity { title: "night sale".to_owned(), start, end, pay_ttl_s: 900, products: vec![product] };
