@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use gateway_core::id::ShopId;
 use gateway_core::ports::{Admission, Bus, ChatLedger, PortErrorKind, PortResult, SaleLedger};
-use gateway_core::sale::{Admit, ClaimedEvent, Persisted};
+use gateway_core::sale::{Admit, ClaimedEvent, Persisted, Shard};
 use gateway_stores::{MysqlSettings, MysqlStore, NatsBus, NatsSettings, RedisSettings, RedisStore};
 use gateway_testkit::services::{MariaDb, Nats, Redis};
 
-use crate::shared::{FRESH, attempt, event, eventually, mysql_at, nats_at, now, published_lot, redis_at, terms};
+use crate::shared::{FRESH, attempt, event, eventually, leased, mysql_at, nats_at, now, published_lot, redis_at, shard, terms};
 
 /// The deadline under test, and what a call may take on a busy machine.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -30,7 +30,7 @@ async fn absent_services_are_unavailable_and_stop_nobody_from_starting() {
     let ledger =
         MysqlStore::connect(&MysqlSettings { timeout: TIMEOUT, ..MysqlSettings::new("mysql://u:p@127.0.0.1:9/d") }).expect("starts");
     is_unavailable(redis.ping()).await;
-    is_unavailable(redis.admit(FRESH.lot(), &[attempt(1)])).await;
+    is_unavailable(redis.admit(shard(), &[attempt(1)])).await;
     is_unavailable(bus.ping()).await;
     is_unavailable(bus.publish("x", Bytes::new())).await;
     is_unavailable(bus.subscribe("x")).await;
@@ -53,21 +53,21 @@ async fn a_killed_redis_comes_back_with_sale_buyers_and_events_together() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = Redis::start(folder.path(), true).expect("starts");
     let store = redis_at(&server.url());
-    let lot = FRESH.lot();
-    store.install(lot, &terms(1, 10)).await.expect("installs");
+    let shard = shard();
+    store.install(shard, &terms(1, 10)).await.expect("installs");
     let winner = attempt(1);
-    assert_eq!(store.admit(lot, std::slice::from_ref(&winner)).await.expect("answers"), [Admit::Admitted]);
-    let life = store.incarnation().await.expect("answers");
-    assert_eq!(store.stock(lot).await.expect("answers").map(|stock| stock.incarnation), Some(life.clone()));
+    assert_eq!(store.admit(shard, std::slice::from_ref(&winner)).await.expect("answers"), [Admit::Admitted]);
+    let life = store.incarnation(shard).await.expect("answers");
+    assert_eq!(store.stock(shard).await.expect("answers").map(|stock| stock.incarnation), Some(life.clone()));
     server.kill();
-    is_unavailable(store.admit(lot, &[attempt(1)])).await;
+    is_unavailable(store.admit(shard, &[attempt(1)])).await;
     server.restart().expect("restarts");
     eventually("Redis answers again", || async { store.ping().await.is_ok() }).await;
-    assert_ne!(store.incarnation().await.expect("answers"), life, "another life");
+    assert_ne!(store.incarnation(shard).await.expect("answers"), life, "another life");
     // The last second may be lost, but never one without the other.
-    let left = store.stock(lot).await.expect("answers").map(|stock| stock.left);
-    let held = store.reservation(lot, &winner.user).await.expect("answers").is_some();
-    let logged = store.backlog(lot).await.expect("answers");
+    let left = store.stock(shard).await.expect("answers").map(|stock| stock.left);
+    let held = store.held(shard, &winner.user).await.expect("answers").is_some();
+    let logged = store.backlog(shard).await.expect("answers");
     assert!(matches!((left, held, logged), (Some(9), true, 1) | (Some(10), false, 0) | (None, false, 0)), "{left:?} {held} {logged}");
 }
 
@@ -79,9 +79,30 @@ async fn a_redis_that_hangs_is_unavailable_in_time_and_usable_afterwards() {
     eventually("Redis answers", || async { store.ping().await.is_ok() }).await;
     server.freeze().expect("freezes");
     is_unavailable(store.ping()).await;
-    is_unavailable(store.admit(FRESH.lot(), &[attempt(1)])).await;
+    is_unavailable(store.admit(shard(), &[attempt(1)])).await;
     server.thaw().expect("thaws");
     eventually("Redis answers again", || async { store.ping().await.is_ok() }).await;
+}
+
+#[tokio::test]
+async fn a_redis_that_may_not_write_is_unavailable_and_changes_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Redis::start(folder.path(), false).expect("starts");
+    let store = redis_at(&server.url());
+    let shard = shard();
+    store.install(shard, &terms(1, 10)).await.expect("installs");
+    let before = store.survey(shard).await.expect("answers");
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).expect("set");
+    is_unavailable(store.admit(shard, &[attempt(1)])).await;
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]).expect("set");
+    assert_eq!(store.survey(shard).await.expect("answers"), before, "without a replica");
+
+    let replica = Redis::replica(folder.path(), "replica", &server).expect("starts");
+    let misled = redis_at(&replica.url());
+    is_unavailable(misled.admit(shard, &[attempt(1)])).await;
+    assert_eq!(misled.survey(shard).await.expect("answers"), before, "on a replica");
+    replica.command(&["REPLICAOF", "NO", "ONE"]).expect("promoted");
+    assert_eq!(misled.admit(shard, &[attempt(1)]).await.expect("answers"), [Admit::Admitted], "once it is a primary");
 }
 
 #[tokio::test]
@@ -140,16 +161,17 @@ async fn a_killed_mariadb_keeps_every_answered_order() {
     let settings = MysqlSettings { timeout: ANSWERED_WITHIN / 2, ..MysqlSettings::new(server.url()) };
     let ledger = MysqlStore::connect(&settings).expect("a valid URL");
     let lot = published_lot(&ledger, 10).await;
+    let lease = leased(&ledger, lot).await;
     let events = [event(1, 1), event(1, 2)];
-    assert_eq!(ledger.persist(lot, &events, now()).await.expect("persists"), [Persisted::Stored; 2]);
+    assert_eq!(ledger.persist(&lease, &events, now()).await.expect("persists"), [Persisted::Stored; 2]);
     server.kill();
-    is_unavailable(ledger.persist(lot, &events, now())).await;
+    is_unavailable(ledger.persist(&lease, &events, now())).await;
     is_unavailable(ledger.ping()).await;
     server.restart().expect("restarts");
     eventually("MariaDB answers again", || async { ledger.ping().await.is_ok() }).await;
-    assert_eq!(ledger.persist(lot, &events, now()).await.expect("persists"), [Persisted::Stored; 2], "as before");
-    let record = ledger.activity(lot.activity).await.expect("reads").expect("exists");
-    assert_eq!((record.products[0].sold, record.products[0].live), (3, 3));
+    assert_eq!(ledger.persist(&lease, &events, now()).await.expect("persists"), [Persisted::Stored; 2], "as before");
+    let books = ledger.books(lot).await.expect("reads").expect("exists");
+    assert_eq!((books.sold, books.live), (3, 3));
 }
 
 #[tokio::test]
@@ -171,35 +193,36 @@ async fn a_worker_killed_between_commit_and_acknowledgement_sells_nothing_twice(
     let redis = crate::shared::redis();
     let ledger = crate::shared::mysql().await;
     let lot = published_lot(&ledger, 3).await;
+    let (shard, lease) = (Shard::first(lot), leased(&ledger, lot).await);
     let terms = ledger.raise_epoch(lot, 1).await.expect("raises").expect("from one");
-    redis.install(lot, &terms).await.expect("installs");
+    redis.install(shard, &terms).await.expect("installs");
     let attempts: Vec<_> = (0..5).map(|_| attempt(1)).collect();
-    let admitted = redis.admit(lot, &attempts).await.expect("answers").iter().filter(|answer| **answer == Admit::Admitted).count();
+    let admitted = redis.admit(shard, &attempts).await.expect("answers").iter().filter(|answer| **answer == Admit::Admitted).count();
     assert_eq!(admitted, 3);
     let orders = |claimed: Vec<ClaimedEvent>| -> Vec<_> {
         claimed
             .into_iter()
             .map(|claimed| match claimed {
                 ClaimedEvent::Order(event) => event,
-                ClaimedEvent::Poison { id, raw } => panic!("{id}: {raw}"),
+                ClaimedEvent::Poison { id, raw, .. } => panic!("{id}: {raw}"),
             })
             .collect()
     };
     // The first worker commits and is gone; the second takes over after the idle time.
-    let first = orders(redis.claim(lot, "one", 10).await.expect("claims"));
-    assert_eq!(ledger.persist(lot, &first, now()).await.expect("persists"), [Persisted::Stored; 3]);
+    let first = orders(redis.claim(shard, "one", 10).await.expect("claims"));
+    assert_eq!(ledger.persist(&lease, &first, now()).await.expect("persists"), [Persisted::Stored; 3]);
     let second = std::sync::Mutex::new(Vec::new());
     eventually("the second worker takes over", || async {
-        let claimed = orders(redis.claim(lot, "two", 10).await.expect("claims"));
+        let claimed = orders(redis.claim(shard, "two", 10).await.expect("claims"));
         *second.lock().expect("not poisoned") = claimed;
         second.lock().expect("not poisoned").len() == 3
     })
     .await;
     let second = second.into_inner().expect("not poisoned");
-    assert_eq!(ledger.persist(lot, &second, now()).await.expect("persists"), [Persisted::Stored; 3]);
+    assert_eq!(ledger.persist(&lease, &second, now()).await.expect("persists"), [Persisted::Stored; 3]);
     let ids: Vec<_> = second.iter().map(|event| event.id.clone()).collect();
-    redis.acknowledge(lot, &ids).await.expect("acknowledges");
-    assert_eq!(redis.backlog(lot).await.expect("answers"), 0);
-    let record = ledger.activity(lot.activity).await.expect("reads").expect("exists");
-    assert_eq!((record.products[0].sold, record.products[0].live, record.products[0].sku_stock), (3, 3, 0));
+    redis.acknowledge(shard, &ids).await.expect("acknowledges");
+    assert_eq!(redis.backlog(shard).await.expect("answers"), 0);
+    let books = ledger.books(lot).await.expect("reads").expect("exists");
+    assert_eq!((books.sold, books.live, books.sku_stock), (3, 3, 0));
 }

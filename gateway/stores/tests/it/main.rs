@@ -4,7 +4,11 @@
 mod admission;
 mod bus;
 mod chats;
+mod cluster;
 mod conformance;
 mod faults;
+mod notices;
 mod orders;
+mod sentinel;
 mod shared;
+mod twin;

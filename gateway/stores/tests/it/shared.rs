@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use gateway_core::id::{Lot, OrderNo, PrincipalId};
-use gateway_core::ports::SaleLedger;
-use gateway_core::sale::{CreateOutcome, NewActivity, NewProduct, OrderEvent, PublishOutcome, SaleAttempt, SaleTerms, SkuUpsert};
+use gateway_core::ports::{LotLease, SaleLedger};
+use gateway_core::sale::{CreateOutcome, NewActivity, NewProduct, OrderEvent, PublishOutcome, SaleAttempt, SaleTerms, Shard, SkuUpsert};
 use gateway_core::time::UnixMillis;
 use gateway_stores::{MysqlSettings, MysqlStore, NatsBus, NatsSettings, RedisSettings, RedisStore};
 use gateway_testkit::conformance::Fresh;
@@ -32,8 +32,17 @@ pub(crate) fn redis_at(url: &str) -> RedisStore {
 }
 
 pub(crate) async fn raw_redis() -> redis::aio::MultiplexedConnection {
-    let client = redis::Client::open(SERVICES.redis.url()).expect("a valid URL");
+    raw_redis_at(&SERVICES.redis.url()).await
+}
+
+pub(crate) async fn raw_redis_at(url: &str) -> redis::aio::MultiplexedConnection {
+    let client = redis::Client::open(url).expect("a valid URL");
     client.get_multiplexed_async_connection().await.expect("connects")
+}
+
+/// A shard nobody sells.
+pub(crate) fn shard() -> Shard {
+    Shard::first(FRESH.lot())
 }
 
 pub(crate) async fn nats() -> NatsBus {
@@ -86,7 +95,7 @@ pub(crate) fn now() -> UnixMillis {
 }
 
 pub(crate) fn attempt(qty: u32) -> SaleAttempt {
-    SaleAttempt { user: FRESH.principal(), qty, order_no: FRESH.order_no() }
+    SaleAttempt { user: FRESH.principal(), qty, order_no: FRESH.order_no(), generation: 0 }
 }
 
 pub(crate) fn terms(epoch: u32, left: u32) -> SaleTerms {
@@ -99,7 +108,7 @@ pub(crate) fn terms(epoch: u32, left: u32) -> SaleTerms {
 pub(crate) async fn published_lot(ledger: &MysqlStore, units: u32) -> Lot {
     let sku = FRESH.lot().sku;
     ledger.upsert_sku(&SkuUpsert { sku, name: "lamp".to_owned(), price_cents: 990, add_stock: units }).await.expect("a SKU");
-    let product = NewProduct { sku, price_cents: 500, stock: units, per_user: 5 };
+    let product = NewProduct { sku, price_cents: 500, stock: units, per_user: 5, shards: 1 };
     let start = UnixMillis(now().0 - 1_000);
     let end = now().plus(Duration::from_secs(3_600));
     let activity = NewActivity { title: "night sale".to_owned(), start, end, pay_ttl_s: 900, products: vec![product] };
@@ -110,10 +119,16 @@ pub(crate) async fn published_lot(ledger: &MysqlStore, units: u32) -> Lot {
     lot
 }
 
+/// The lot in the hands of one worker.
+pub(crate) async fn leased(ledger: &MysqlStore, lot: Lot) -> LotLease {
+    let held = ledger.lease_lots("w", &[lot], Duration::from_secs(60)).await.expect("answers");
+    held.into_iter().next().expect("free")
+}
+
 pub(crate) fn event(epoch: u32, qty: u32) -> OrderEvent {
     event_of(FRESH.principal(), FRESH.order_no(), epoch, qty)
 }
 
 pub(crate) fn event_of(user: PrincipalId, order_no: OrderNo, epoch: u32, qty: u32) -> OrderEvent {
-    OrderEvent { id: format!("{}-0", FRESH.number()), order_no, user, qty, epoch }
+    OrderEvent { id: format!("{}-0", FRESH.number()), order_no, user, qty, epoch, generation: 0 }
 }

@@ -1,0 +1,87 @@
+//! Redis as a Cluster of three: every promise holds there, and no call reaches over a slot.
+
+use std::sync::{Arc, LazyLock};
+
+use gateway_core::ports::{Admission, Budgets, Presence};
+use gateway_core::sale::{Admit, OrderResult, Shard};
+use gateway_stores::RedisStore;
+use gateway_testkit::conformance;
+use gateway_testkit::services::RedisCluster;
+
+use crate::shared::{FRESH, RECLAIM_IDLE, attempt, eventually, redis_at, shard, terms};
+
+static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a folder"));
+static CLUSTER: LazyLock<RedisCluster> = LazyLock::new(|| RedisCluster::start(FOLDER.path()).expect("starts"));
+
+fn cluster() -> RedisStore {
+    redis_at(&CLUSTER.url())
+}
+
+#[tokio::test]
+async fn a_cluster_keeps_the_promises_of_admission() {
+    let store: Arc<dyn Admission> = Arc::new(cluster());
+    conformance::admission::all(&store, &FRESH, RECLAIM_IDLE).await;
+}
+
+#[tokio::test]
+async fn a_cluster_keeps_the_promises_of_budgets() {
+    let store: Arc<dyn Budgets> = Arc::new(cluster());
+    conformance::budgets::all(&store, &FRESH).await;
+}
+
+#[tokio::test]
+async fn a_cluster_keeps_the_promises_of_presence() {
+    let store: Arc<dyn Presence> = Arc::new(cluster());
+    conformance::presence::all(&store, &FRESH).await;
+}
+
+#[tokio::test]
+async fn results_of_orders_all_over_the_cluster_are_stored_and_found() {
+    let store = cluster();
+    let results: Vec<_> = (0..200).map(|_| (FRESH.order_no(), OrderResult::Success { user: FRESH.principal() })).collect();
+    store.put_results(&results).await.expect("stored");
+    for (order_no, result) in &results {
+        assert_eq!(store.result(order_no).await.expect("answers").as_ref(), Some(result));
+    }
+}
+
+#[tokio::test]
+async fn shards_of_one_lot_live_on_different_servers() {
+    let store = cluster();
+    let mut lives = std::collections::BTreeSet::new();
+    for shard in Shard::all(FRESH.lot(), 16) {
+        store.install(shard, &terms(1, 5)).await.expect("installs");
+        assert_eq!(store.admit(shard, &[attempt(1)]).await.expect("answers"), [Admit::Admitted]);
+        assert!(store.survey(shard).await.expect("answers").is_some_and(|survey| survey.buyers.len() == 1));
+        lives.insert(store.incarnation(shard).await.expect("answers"));
+    }
+    assert_eq!(lives.len(), 3, "each server has a life of its own");
+}
+
+#[tokio::test]
+async fn a_cluster_is_warned_about_what_a_failover_would_lose() {
+    let warnings = cluster().warnings().await.expect("answers");
+    assert_eq!(warnings.len(), 2, "no replica, and none insisted on: {warnings:?}");
+}
+
+#[tokio::test]
+async fn a_killed_node_comes_back_with_another_life_and_the_others_keep_theirs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cluster = RedisCluster::start(folder.path()).expect("starts");
+    let store = redis_at(&cluster.url());
+    let shards: Vec<_> = (0..12).map(|_| shard()).collect();
+    let mut before = Vec::new();
+    for shard in &shards {
+        store.install(*shard, &terms(1, 5)).await.expect("installs");
+        before.push(store.incarnation(*shard).await.expect("answers"));
+    }
+    let node = &cluster.nodes()[1];
+    node.kill();
+    node.restart().expect("restarts");
+    let mut changed = 0;
+    for (shard, before) in shards.iter().zip(before) {
+        eventually("the shard sells again", || async { store.admit(*shard, &[attempt(1)]).await.is_ok() }).await;
+        changed += usize::from(store.incarnation(*shard).await.expect("answers") != before);
+    }
+    assert!((1..12).contains(&changed), "{changed} of 12 shards have another life");
+}
