@@ -1,7 +1,12 @@
-//! The gateway's side of a flash sale: which lots exist, and admission in batches.
+//! The gateway's side of a flash sale: which lots exist, admission in batches, what is sold out, and units on the move.
 //!
-//! Neither decides anything: lots come from the ledger, answers from the admission store.
+//! None decides anything: lots come from the ledger, answers from the admission store.
 
 pub(crate) mod batcher;
+pub(crate) mod borrowing;
+pub(crate) mod buying;
 pub(crate) mod catalog;
+pub(crate) mod flags;
 pub(crate) mod keeper;
+#[cfg(test)]
+mod rig;

@@ -132,6 +132,13 @@ impl Flag {
         self.up = None;
     }
 
+    /// The attempt that was let through was refused before it could ask: the next one goes in its place.
+    pub fn unprobed(&mut self) {
+        if let Some(up) = &mut self.up {
+            up.probed = UnixMillis(0);
+        }
+    }
+
     /// Whether it is up.
     #[must_use]
     pub fn is_up(&self) -> bool {
@@ -171,6 +178,15 @@ mod tests {
         let mut flag = raised(version(1, 0));
         let asked = (0..10_000).filter(|now| flag.gate(&user("stranger"), UnixMillis(*now)) == Gate::Ask).count();
         assert_eq!(asked, 9, "at 1 s, 2 s … 9 s");
+    }
+
+    #[test]
+    fn an_attempt_that_could_not_ask_makes_room_for_the_next() {
+        let mut flag = raised(version(1, 0));
+        let now = UnixMillis(1_000_000);
+        assert_eq!([(); 2].map(|()| flag.gate(&user("stranger"), now)), [Gate::Ask, Gate::Refuse]);
+        flag.unprobed();
+        assert_eq!([(); 2].map(|()| flag.gate(&user("stranger"), now)), [Gate::Ask, Gate::Refuse]);
     }
 
     #[test]
