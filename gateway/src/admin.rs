@@ -1,13 +1,15 @@
-//! The operators' listener: health, metrics, sales, plugins, decisions.
+//! The operators' listener: health, metrics, sales, orders, compensations, plugins, decisions.
 //!
 //! Thin: parse, call a port, shape the answer. `/healthz`, `/readyz` and `/metrics` need no token; everything else needs
 //! `Authorization: Bearer <admin.token>`.
 
 mod activities;
 mod body;
+mod compensations;
 pub(crate) mod instants;
 mod lists;
 mod nodes;
+mod orders;
 mod plugins;
 
 use std::sync::Arc;
@@ -80,10 +82,18 @@ pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) -> std::io::Re
 fn router(node: Arc<Node>) -> Router {
     let guarded = Router::new()
         .route("/admin/skus", post(activities::put_sku))
-        .route("/admin/activities", post(activities::create))
+        .route("/admin/activities", get(activities::list).post(activities::create))
         .route("/admin/activities/{id}", get(activities::show))
         .route("/admin/activities/{id}/publish", post(activities::publish))
         .route("/admin/activities/{id}/preheat", post(activities::preheat))
+        .route("/admin/activities/{id}/close", post(activities::close))
+        .route("/admin/activities/{id}/void", post(activities::void))
+        .route("/admin/activities/{id}/reconcile", post(activities::reconcile))
+        .route("/admin/orders/{order_no}", get(orders::show))
+        .route("/admin/orders/{order_no}/paid", post(orders::paid))
+        .route("/admin/compensations", get(compensations::list))
+        .route("/admin/compensations/{id}/retry", post(compensations::retry))
+        .route("/admin/compensations/{id}/discard", post(compensations::discard))
         .route("/admin/plugins", get(plugins::list).post(plugins::push))
         .route("/admin/plugins/{name}/component", get(plugins::component))
         .route("/admin/plugins/{name}/rollout", post(plugins::rollout))

@@ -1,7 +1,9 @@
 //! The command line. Exit codes: 0 done, 1 refused or failed, 2 wrong use.
 
+mod activity;
 mod check;
 mod cluster;
+mod compensation;
 mod dev;
 mod list;
 mod load;
@@ -52,6 +54,12 @@ enum Command {
     /// Lists that policies look keys up in, on a running cluster.
     #[command(subcommand)]
     List(list::Command),
+    /// Flash sales, from the draft to the settled books, on a running cluster.
+    #[command(subcommand)]
+    Activity(activity::Command),
+    /// What could not be done, and what an operator decides about it, on a running cluster.
+    #[command(subcommand)]
+    Compensation(compensation::Command),
 }
 
 #[derive(Debug, Args)]
@@ -72,6 +80,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Token(options) => token::run(&options),
         Command::Plugin(command) => plugin::run(&command),
         Command::List(command) => list::run(&command),
+        Command::Activity(command) => activity::run(&command),
+        Command::Compensation(command) => compensation::run(&command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -102,6 +102,10 @@ impl Edge {
                     Ok(user) => user,
                     Err(failure) => return Err(guard.charged(failure).await),
                 };
+                // Nobody is charged for hearing what this node knows by itself.
+                if let Some(failure) = seckill::refused_here(node, &user, &purchase) {
+                    return Err(failure);
+                }
                 let attempt = Attempt {
                     activity: purchase.activity,
                     sku: purchase.sku,
@@ -120,6 +124,11 @@ impl Edge {
                 guard.charge().await?;
                 let user = guard.user()?;
                 Ok(Next::Answer(seckill::result(node, &user, &order_no).await?))
+            }
+            Target::Cancel(order_no) => {
+                guard.charge().await?;
+                let user = guard.user()?;
+                Ok(Next::Answer(seckill::cancel(node, &user, &order_no).await?))
             }
             Target::ChatSocket => {
                 guard.charge().await?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use gateway_core::config::Config;
 use gateway_core::id::{Lot, ShopId};
 use gateway_core::policy::chain::Binding;
-use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Policies, Presence, Registry, SaleLedger};
+use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Notices, Policies, Presence, Registry, SaleLedger};
 use gateway_core::sale::order_no::OrderKey;
 use gateway_policy::Verifier;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -17,7 +17,7 @@ use crate::health::Health;
 use crate::jwks::Jwks;
 use crate::recording::Recorder;
 use crate::rollouts::Rollouts;
-use crate::sale::batcher::Batcher;
+use crate::sale::buying::Buying;
 use crate::sale::catalog::Catalog;
 use crate::telemetry::Metrics;
 
@@ -32,6 +32,8 @@ pub(crate) struct Ports {
     pub bus: Arc<dyn Bus>,
     /// Who is online.
     pub presence: Arc<dyn Presence>,
+    /// What users are told outside of conversations.
+    pub notices: Arc<dyn Notices>,
     /// Who wins.
     pub sales: Arc<dyn SaleLedger>,
     /// Where messages get their number.
@@ -65,9 +67,9 @@ pub(crate) struct Node {
     /// Makes order numbers.
     pub order_key: OrderKey,
     /// The lots it knows.
-    pub catalog: Catalog,
-    /// Admission in batches.
-    pub batcher: Batcher,
+    pub catalog: Arc<Catalog>,
+    /// Asks for buyers.
+    pub buying: Buying,
     /// Its metrics.
     pub metrics: Arc<Metrics>,
     /// Its dependencies.

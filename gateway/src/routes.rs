@@ -14,6 +14,8 @@ pub(crate) enum Target {
     Buy,
     /// `GET /api/seckill/result/{orderNo}`.
     Result(String),
+    /// `POST /api/seckill/orders/{orderNo}/cancel`.
+    Cancel(String),
     /// `GET /ws/chat` or `GET /im/{token}`.
     ChatSocket,
     /// A file or the state of the demo shop.
@@ -37,6 +39,7 @@ impl Target {
         match self {
             Self::Buy => "seckill.buy",
             Self::Result(_) => "seckill.result",
+            Self::Cancel(_) => "seckill.cancel",
             Self::ChatSocket => "chat.socket",
             Self::Demo(_) => "demo",
             Self::Upstream { route, .. } => route,
@@ -57,6 +60,10 @@ impl Target {
         }
         if let Some(order_no) = path.strip_prefix("/api/seckill/result/") {
             return own("GET", Self::Result(order_no.to_owned()));
+        }
+        let order = path.strip_prefix("/api/seckill/orders/").and_then(|rest| rest.strip_suffix("/cancel"));
+        if let Some(order_no) = order.filter(|order_no| !order_no.is_empty() && !order_no.contains('/')) {
+            return own("POST", Self::Cancel(order_no.to_owned()));
         }
         if path == "/ws/chat" || path.strip_prefix("/im/").is_some_and(|token| !token.is_empty() && !token.contains('/')) {
             return own("GET", Self::ChatSocket);

@@ -112,14 +112,20 @@ metrics! {
     /// Attempts per admission call.
     admit_batch_size: HistogramVec =
         HistogramVec::new(HistogramOpts::new("admit_batch_size", "Attempts per admission call.").buckets(BATCH.to_vec()), &[]);
-    /// Orders written.
+    /// Orders written. An event that comes again at the same worker is not counted again.
     orders_persisted: IntCounter = IntCounter::new("orders_persisted_total", "Orders written to the ledger.");
     /// Admitted units for which the ledger had none left. The guard refused them; anything above zero is a fault to look into.
     orders_oversold: IntCounter = IntCounter::new("orders_oversold_total", "Admissions that the ledger's guard refused.");
-    /// Order events waiting.
+    /// Orders closed, by reason: `expired` or `cancelled`.
+    orders_closed: IntCounterVec = counters("orders_closed_total", "Orders closed unpaid.", &["reason"]);
+    /// Order events waiting in the lots of this worker.
     order_lag_events: IntGauge = IntGauge::new("order_lag_events", "Order events not yet in the ledger.");
-    /// Broken invariants of the sales, by name; 0 is well.
-    invariant_broken: IntGaugeVec = gauges("invariant_broken", "1 while an invariant does not hold.", &["name"]);
+    /// Lots of this worker of which an invariant does not hold, by the invariant's name; 0 is well.
+    invariant_broken: IntGaugeVec = gauges("invariant_broken", "Lots of which an invariant does not hold.", &["name"]);
+    /// Entries of the compensation list that wait for an operator.
+    compensations_open: IntGauge = IntGauge::new("compensations_open", "Compensations that wait for an operator.");
+    /// Attempts at refunds: `sent`, `failed` (tried again later), `given_up` (on the compensation list).
+    refunds: IntCounterVec = counters("refunds_total", "Attempts at refunds.", &["outcome"]);
     /// Chat messages committed.
     chat_accepted: IntCounter = IntCounter::new("chat_accepted_total", "Chat messages committed.");
     /// From reading a message off the socket to its commit being announced to the sender.

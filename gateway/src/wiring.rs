@@ -9,7 +9,8 @@ use gateway_core::policy::chain::Binding;
 use gateway_core::ports::{Policies, PolicyStatus, PortError};
 use gateway_core::sale::order_no::OrderKey;
 use gateway_embedded::{
-    Clock, EmbeddedAdmission, EmbeddedBudgets, EmbeddedBus, EmbeddedChatLedger, EmbeddedPresence, EmbeddedRegistry, EmbeddedSaleLedger,
+    Clock, EmbeddedAdmission, EmbeddedBudgets, EmbeddedBus, EmbeddedChatLedger, EmbeddedNotices, EmbeddedPresence, EmbeddedRegistry,
+    EmbeddedSaleLedger,
 };
 use gateway_policy::{Host, Keys, Lists, PolicySettings, Settings, Verifier, VerifierSettings};
 use gateway_stores::{MysqlSettings, MysqlStore, NatsBus, NatsSettings, RedisSettings, RedisStore};
@@ -21,8 +22,11 @@ use crate::jwks::Jwks;
 use crate::node::{Drain, Node, Ports, Sockets};
 use crate::recording::Recorder;
 use crate::rollouts::{Parts, Rollouts};
-use crate::sale::batcher::Batcher;
+use crate::sale::batcher::{Batcher, Batching};
+use crate::sale::borrowing::Borrowing;
+use crate::sale::buying::Buying;
 use crate::sale::catalog::Catalog;
+use crate::sale::flags::Flags;
 use crate::telemetry::Metrics;
 
 /// Where the ports of a process come from.
@@ -60,11 +64,12 @@ pub(crate) async fn node(config: Config, backing: Backing) -> anyhow::Result<Arc
         metrics: metrics.clone(),
         keep: backing == Backing::Services,
     };
+    let catalog = Arc::new(Catalog::new(ports.sales.clone()));
     Ok(Arc::new(Node {
-        name,
         rollouts: Rollouts::new(&config, parts),
-        catalog: Catalog::new(ports.sales.clone()),
-        batcher: Batcher::new(ports.admission.clone(), metrics.clone(), config.sale.batch_max, config.sale.batch_wait),
+        buying: buying(&config, &ports, &metrics, order_key.clone(), &catalog, &name),
+        name,
+        catalog,
         bindings: config.policies.iter().map(Binding::from).collect(),
         sockets: Sockets::new(config.chat.sockets_max),
         demo: std::sync::OnceLock::new(),
@@ -83,6 +88,19 @@ pub(crate) async fn node(config: Config, backing: Backing) -> anyhow::Result<Arc
     }))
 }
 
+fn buying(config: &Config, ports: &Ports, metrics: &Arc<Metrics>, order_key: OrderKey, catalog: &Arc<Catalog>, name: &str) -> Buying {
+    let admission = &ports.admission;
+    let flags = Arc::new(Flags::new(admission.clone(), ports.bus.clone(), catalog.clone()));
+    let sale = &config.sale;
+    let batching = Batching { batch_max: sale.batch_max, wait: sale.batch_wait, patience: sale.patience };
+    Buying {
+        order_key,
+        batcher: Batcher::new(admission.clone(), metrics.clone(), batching),
+        borrowing: Arc::new(Borrowing::new(admission.clone(), flags.clone(), name)),
+        flags,
+    }
+}
+
 /// Whoever shares a name shares leases and consumers, so a name that was not given is unique on this machine.
 fn name(config: &Config) -> String {
     if !config.node.name.is_empty() {
@@ -99,6 +117,7 @@ fn embedded() -> Ports {
         budgets: Arc::new(EmbeddedBudgets::new(clock.clone())),
         bus: Arc::new(EmbeddedBus::new()),
         presence: Arc::new(EmbeddedPresence::new(clock.clone())),
+        notices: Arc::new(EmbeddedNotices::new(clock.clone())),
         sales: Arc::new(EmbeddedSaleLedger::new(clock.clone())),
         chats: Arc::new(EmbeddedChatLedger::new(clock)),
         registry: Arc::new(EmbeddedRegistry::new()),
@@ -122,6 +141,7 @@ async fn services(config: &Config) -> anyhow::Result<(Ports, Vec<Arc<dyn Depende
         budgets: redis.clone(),
         bus: nats.clone(),
         presence: redis.clone(),
+        notices: redis.clone(),
         sales: mysql.clone(),
         chats: mysql.clone(),
         registry: nats.clone(),

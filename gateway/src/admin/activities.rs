@@ -1,24 +1,33 @@
-//! SKUs and activities: create, publish, pre-heat, show.
+//! SKUs and activities: create, take through their life, show.
 
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use gateway_core::id::{ActivityId, SkuId};
 use gateway_core::ports::PortError;
+use gateway_core::sale::activity::phase;
+use gateway_core::sale::shard::SHARDS_MAX;
 use gateway_core::sale::{
-    ActivityRecord, ActivityState, CreateOutcome, LotRecord, NewActivity, NewProduct, PublishOutcome, SaleState, SkuUpsert,
+    ActivityRecord, ActivityState, CreateOutcome, Difference, LotRecord, NewActivity, NewProduct, PublishOutcome, SaleState, SaleStock,
+    Shard, SkuUpsert, StepOutcome,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::admin::{Answer, Refused, instants};
+use crate::admin::plugins::Who;
+use crate::admin::{Answer, Refused, instants, operator};
+use crate::clock;
 use crate::node::Node;
+use crate::sale::desk::Desk;
 use crate::sale::keeper::{self, Kept};
+use crate::sale::{audit, ending};
 
 /// Products of one activity; each is a script call at pre-heat.
 const PRODUCTS_MAX: usize = 1_000;
+/// Activities of one list, the latest ones.
+const LIST_MAX: usize = 200;
 /// Longest title or name; the columns hold 128 characters.
 const NAME_CHARS_MAX: usize = 128;
 /// Units of one SKU or lot: far above any sale, far below what a counter column holds.
@@ -52,6 +61,8 @@ struct ProductBody {
     stock: u32,
     #[serde(default = "one")]
     per_user: u16,
+    #[serde(default = "one_shard")]
+    shards: u8,
 }
 
 /// Half an hour, unless an activity says otherwise.
@@ -60,6 +71,10 @@ fn half_an_hour() -> u16 {
 }
 
 fn one() -> u16 {
+    1
+}
+
+fn one_shard() -> u8 {
     1
 }
 
@@ -122,7 +137,11 @@ pub(super) async fn create(State(node): State<Arc<Node>>, bytes: Bytes) -> Answe
         if !(1..=9_999).contains(&product.per_user) {
             return Err(Refused::bad("perUser must be 1 to 9999"));
         }
-        products.push(NewProduct { sku, price_cents: product.price_cents, stock: stock(product.stock, 1)?, per_user: product.per_user });
+        if !(1..=SHARDS_MAX).contains(&product.shards) {
+            return Err(Refused::bad(format!("shards must be 1 to {SHARDS_MAX}")));
+        }
+        let ProductBody { price_cents, per_user, shards, .. } = product;
+        products.push(NewProduct { sku, price_cents, stock: stock(product.stock, 1)?, per_user, shards });
     }
     let activity = NewActivity { title: name("title", wanted.title)?, start, end, pay_ttl_s: wanted.pay_ttl_seconds, products };
     match node.ports.sales.create_activity(&activity).await? {
@@ -137,9 +156,7 @@ pub(super) async fn publish(State(node): State<Arc<Node>>, Path(id): Path<String
     match node.ports.sales.publish(activity_id(&id)?).await? {
         PublishOutcome::Published => {}
         PublishOutcome::NotFound => return Err(Refused::missing("there is no such activity")),
-        PublishOutcome::WrongState(state) => {
-            return Err(Refused::new(StatusCode::CONFLICT, "WRONG_STATE", format!("the activity is {}", state.as_str())));
-        }
+        PublishOutcome::WrongState(state) => return Err(wrong_state(state)),
         PublishOutcome::NotEnough(sku) => {
             return Err(Refused::new(StatusCode::CONFLICT, "NOT_ENOUGH_STOCK", format!("SKU {sku} has fewer free units; top it up first")));
         }
@@ -148,6 +165,7 @@ pub(super) async fn publish(State(node): State<Arc<Node>>, Path(id): Path<String
     Ok((StatusCode::OK, axum::Json(json!({ "activityId": id, "state": "published" }))))
 }
 
+/// Puts its sales in force before a worker does; there is no need to.
 pub(super) async fn preheat(State(node): State<Arc<Node>>, Path(id): Path<String>) -> Answer {
     let record = find(&node, &id).await?;
     if record.state != ActivityState::Published {
@@ -157,18 +175,105 @@ pub(super) async fn preheat(State(node): State<Arc<Node>>, Path(id): Path<String
             format!("the activity is {}; publish it first", record.state.as_str()),
         ));
     }
+    let desk = Desk::of(&node);
     let mut lots = Vec::new();
     for lot in &record.products {
-        let kept = keeper::preheat(&*node.ports.admission, &*node.ports.sales, lot).await?;
-        let word = match kept {
+        let word = match keeper::preheat(&desk, lot).await? {
             Kept::Installed(_) => "installed",
             Kept::Well => "already in force",
-            Kept::Draining(_) | Kept::Elsewhere => "another node is at it",
+            Kept::Draining(_) | Kept::Elsewhere | Kept::Closing | Kept::Ending(_) => "another node is at it",
         };
         lots.push(json!({ "skuId": lot.lot.sku.to_string(), "result": word }));
     }
     node.catalog.refresh().await?;
     Ok((StatusCode::OK, axum::Json(json!({ "activityId": id, "lots": lots }))))
+}
+
+/// Ends it before its time. A worker settles it once its order events are in the ledger.
+pub(super) async fn close(State(node): State<Arc<Node>>, Path(id): Path<String>, who: Query<Who>) -> Answer {
+    let by = operator(who.0.by)?;
+    let activity = activity_id(&id)?;
+    taken(node.ports.sales.close(activity).await?)?;
+    tracing::info!(target: "audit", %activity, by, "an activity was closed");
+    let record = find(&node, &id).await?;
+    if record.state == ActivityState::Closing {
+        shut(&node, &record).await?;
+    }
+    Ok((StatusCode::OK, axum::Json(json!({ "activityId": id, "state": record.state.as_str() }))))
+}
+
+/// Calls it off before it began.
+pub(super) async fn void(State(node): State<Arc<Node>>, Path(id): Path<String>, who: Query<Who>) -> Answer {
+    let by = operator(who.0.by)?;
+    let activity = activity_id(&id)?;
+    taken(node.ports.sales.void(activity, clock::now()).await?)?;
+    tracing::info!(target: "audit", %activity, by, "an activity was called off");
+    let record = find(&node, &id).await?;
+    shut(&node, &record).await?;
+    for product in &record.products {
+        ending::retire(&*node.ports.admission, product.lot, product.shards).await?;
+    }
+    node.catalog.refresh().await?;
+    Ok((StatusCode::OK, axum::Json(json!({ "activityId": id, "state": record.state.as_str() }))))
+}
+
+fn taken(step: StepOutcome) -> Result<(), Refused> {
+    match step {
+        StepOutcome::Done => Ok(()),
+        StepOutcome::NotFound => Err(Refused::missing("there is no such activity")),
+        StepOutcome::WrongState(state) => Err(wrong_state(state)),
+        StepOutcome::Started => Err(Refused::new(StatusCode::CONFLICT, "STARTED", "its window has begun: close it instead")),
+    }
+}
+
+fn wrong_state(state: ActivityState) -> Refused {
+    Refused::new(StatusCode::CONFLICT, "WRONG_STATE", format!("the activity is {}", state.as_str()))
+}
+
+/// From now on nobody is admitted, before a worker sees to it.
+async fn shut(node: &Node, record: &ActivityRecord) -> Result<(), PortError> {
+    for product in &record.products {
+        ending::shut(&*node.ports.admission, product.lot, product.shards).await?;
+    }
+    Ok(())
+}
+
+/// Looks twice at every lot now, and puts what contradicts both times on the compensation list.
+pub(super) async fn reconcile(State(node): State<Arc<Node>>, Path(id): Path<String>) -> Answer {
+    let record = find(&node, &id).await?;
+    let (admission, ledger) = (&*node.ports.admission, &*node.ports.sales);
+    let mut products = Vec::new();
+    for product in &record.products {
+        let (lot, shards) = (product.lot, product.shards);
+        let first = audit::look(admission, ledger, lot, shards).await?;
+        let second = audit::look(admission, ledger, lot, shards).await?;
+        let (Some(first), Some(second)) = (first, second) else { continue };
+        let broken = audit::confirmed(&first.differences, &second.differences);
+        audit::report(ledger, lot, &second, &broken, clock::now()).await?;
+        let differences: Vec<Value> = broken
+            .iter()
+            .map(|Difference { invariant, expected, found }| json!({ "invariant": invariant.as_str(), "expected": expected, "found": found }))
+            .collect();
+        products.push(json!({
+            "skuId": lot.sku.to_string(), "differences": differences, "invariants": second.invariants(), "sides": second.sides(),
+        }));
+    }
+    Ok((StatusCode::OK, axum::Json(json!({ "activityId": id, "products": products }))))
+}
+
+/// Those that are published or closing, or were settled in the last day; the latest first.
+pub(super) async fn list(State(node): State<Arc<Node>>) -> Answer {
+    let mut ids: Vec<ActivityId> = node.ports.sales.lots(clock::now()).await?.into_iter().map(|record| record.lot.activity).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let mut activities = Vec::new();
+    for id in ids.into_iter().rev().take(LIST_MAX) {
+        if let Some(record) = node.ports.sales.activity(id).await? {
+            let waiting = waiting(&node, &record).await?;
+            activities.push(describe(&record, waiting));
+        }
+    }
+    Ok((StatusCode::OK, axum::Json(json!({ "activities": activities }))))
 }
 
 pub(super) async fn show(State(node): State<Arc<Node>>, Path(id): Path<String>) -> Answer {
@@ -177,35 +282,69 @@ pub(super) async fn show(State(node): State<Arc<Node>>, Path(id): Path<String>) 
     for lot in &record.products {
         products.push(product(&node, lot).await?);
     }
-    Ok((
-        StatusCode::OK,
-        axum::Json(json!({
-            "activityId": record.id.to_string(), "title": record.title, "state": record.state.as_str(),
-            "startAt": instants::write(record.start), "endAt": instants::write(record.end),
-            "payTtlSeconds": record.pay_ttl_s, "products": products,
-        })),
-    ))
+    let waiting = waiting(&node, &record).await?;
+    let mut answer = describe(&record, waiting);
+    answer["payTtlSeconds"] = record.pay_ttl_s.into();
+    answer["products"] = products.into();
+    Ok((StatusCode::OK, axum::Json(answer)))
 }
 
 async fn find(node: &Node, id: &str) -> Result<ActivityRecord, Refused> {
     node.ports.sales.activity(activity_id(id)?).await?.ok_or_else(|| Refused::missing("there is no such activity"))
 }
 
+async fn waiting(node: &Node, record: &ActivityRecord) -> Result<u64, PortError> {
+    let mut waiting = 0;
+    for product in &record.products {
+        waiting += audit::waiting(&*node.ports.admission, product.lot, product.shards).await?;
+    }
+    Ok(waiting)
+}
+
+fn describe(record: &ActivityRecord, waiting: u64) -> Value {
+    let preheated = record.products.iter().all(|product| product.epoch > 0);
+    let phase = phase(record.state, record.start, record.end, preheated, waiting, clock::now());
+    json!({
+        "activityId": record.id.to_string(), "title": record.title, "state": record.state.as_str(), "phase": phase.as_str(),
+        "startAt": instants::write(record.start), "endAt": instants::write(record.end), "eventsWaiting": waiting,
+        "stock": record.products.iter().map(|product| u64::from(product.stock)).sum::<u64>(),
+        "sold": record.products.iter().map(|product| u64::from(product.sold)).sum::<u64>(),
+    })
+}
+
 async fn product(node: &Node, lot: &LotRecord) -> Result<Value, PortError> {
-    let stock = node.ports.admission.stock(lot.lot).await?;
-    let backlog = node.ports.admission.backlog(lot.lot).await?;
-    let sale = stock.map(|stock| {
-        let state = match stock.state {
-            SaleState::Open => "open",
-            SaleState::Paused => "paused",
-            SaleState::Closed => "closed",
-        };
-        json!({ "state": state, "epoch": stock.epoch, "left": stock.left, "eventsWaiting": backlog })
-    });
+    let admission = &*node.ports.admission;
+    let (mut shards, mut sales, mut waiting) = (Vec::new(), Vec::new(), 0);
+    for shard in Shard::all(lot.lot, lot.shards) {
+        let events = admission.backlog(shard).await?;
+        waiting += events;
+        let mut entry = json!({ "shard": shard.index, "eventsWaiting": events, "state": null });
+        if let Some(sale) = admission.stock(shard).await? {
+            entry["state"] = sale.state.as_str().into();
+            entry["epoch"] = sale.at.epoch.into();
+            entry["left"] = sale.left.into();
+            sales.push(sale);
+        }
+        shards.push(entry);
+    }
+    let audit = audit::look(admission, &*node.ports.sales, lot.lot, lot.shards).await?;
+    let books = audit.as_ref().map(|audit| audit.books);
     Ok(json!({
         "skuId": lot.lot.sku.to_string(), "name": lot.name, "priceCents": lot.price_cents, "stock": lot.stock,
-        "sold": lot.sold, "perUser": lot.per_user, "epoch": lot.epoch, "sale": sale,
-        "sku": { "stock": lot.sku_stock, "locked": lot.sku_locked },
-        "invariants": { "soldIsSumOfOrders": u64::from(lot.sold) == lot.live, "soldIsWithinStock": lot.sold <= lot.stock },
+        "sold": lot.sold, "perUser": lot.per_user, "epoch": lot.epoch,
+        "sale": sale(&sales, waiting), "shards": shards,
+        "sku": books.map(|books| json!({ "stock": books.sku_stock, "locked": books.sku_locked })),
+        "owed": books.map(|books| books.owed),
+        "invariants": audit.as_ref().map(audit::Audit::invariants), "sides": audit.as_ref().map(audit::Audit::sides),
+    }))
+}
+
+/// The shards in force as one sale: it is open when all are, and of the lowest epoch.
+fn sale(shards: &[SaleStock], waiting: u64) -> Option<Value> {
+    let [first, ..] = shards else { return None };
+    let state = if shards.iter().all(|sale| sale.state == first.state) { first.state } else { SaleState::Paused };
+    Some(json!({
+        "state": state.as_str(), "epoch": shards.iter().map(|sale| sale.at.epoch).min(),
+        "left": shards.iter().map(|sale| u64::from(sale.left)).sum::<u64>(), "eventsWaiting": waiting,
     }))
 }

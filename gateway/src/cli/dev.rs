@@ -16,6 +16,7 @@ use gateway_core::sale::{CreateOutcome, NewActivity, NewProduct, PublishOutcome,
 use crate::cli::load;
 use crate::cli::run::{self, Process};
 use crate::node::{Demo, Node};
+use crate::sale::desk::Desk;
 use crate::sale::keeper;
 use crate::token::{Grant, MintError, mint};
 use crate::wiring::{self, Backing};
@@ -86,7 +87,7 @@ async fn open_demo_sale(node: &Arc<Node>) -> anyhow::Result<()> {
         start,
         end: start.plus(DEMO_OPEN),
         pay_ttl_s: 1_800,
-        products: vec![NewProduct { sku, price_cents: 9_900, stock: DEMO_STOCK, per_user: 2 }],
+        products: vec![NewProduct { sku, price_cents: 9_900, stock: DEMO_STOCK, per_user: 2, shards: 1 }],
     };
     let CreateOutcome::Created(id) = sales.create_activity(&activity).await? else {
         bail!("the demo SKU is missing");
@@ -95,8 +96,9 @@ async fn open_demo_sale(node: &Arc<Node>) -> anyhow::Result<()> {
         bail!("the demo activity cannot be published");
     }
     let record = sales.activity(id).await?.context("the demo activity is missing")?;
+    let desk = Desk::of(node);
     for lot in &record.products {
-        keeper::preheat(&*node.ports.admission, sales, lot).await?;
+        keeper::preheat(&desk, lot).await?;
     }
     node.catalog.refresh().await?;
     let lot = Lot { activity: id, sku };

@@ -186,6 +186,12 @@ pub(super) fn print(line: impl std::fmt::Display) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{line}").context("cannot print")
 }
 
+/// A value as people read it: text without its quotes, and without what a terminal would obey.
+pub(super) fn plain(value: &Value) -> String {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -100,7 +100,11 @@ impl Process {
             let app = Echo::new(config.edge.clone(), config.chat.clone());
             listeners.push(tokio::spawn(echo.serve(node.clone(), proxy(app))));
         }
-        background.extend([admin.serve(node.clone()), tokio::spawn(refresh_catalog(node.clone()))]);
+        background.extend([
+            admin.serve(node.clone()),
+            tokio::spawn(refresh_catalog(node.clone())),
+            tokio::spawn(node.buying.flags.clone().follow()),
+        ]);
         Ok(Self { node, listeners, background, edge: edge_address, admin: admin_address })
     }
 

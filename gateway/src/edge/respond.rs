@@ -63,6 +63,9 @@ fn success(outcome: &Outcome) -> Reply {
         Outcome::OrderResult { order_no, status, message } => {
             Reply::json(200, &json!({ "status": status, "orderNo": order_no.as_str(), "message": message }))
         }
+        Outcome::Cancelled { order_no } => {
+            Reply::json(200, &json!({ "code": "CANCELLED", "orderNo": order_no.as_str(), "status": "closed", "message": "订单已取消" }))
+        }
         Outcome::Data(data) => Reply::json(200, data),
         Outcome::File { media_type, text } => Reply::file(media_type, text),
     }
@@ -83,6 +86,8 @@ fn row(failure: &Failure) -> (u16, &str, &str, Option<u64>) {
         Failure::LimitExceeded => (409, "LIMIT_EXCEEDED", "超过每人限购数量", None),
         Failure::SoldOut { left: 0 } => (409, "SOLD_OUT", "已抢完", None),
         Failure::SoldOut { .. } => (409, "SOLD_OUT", "剩余数量不足", None),
+        Failure::AlreadyPaid => (409, "ALREADY_PAID", "订单已支付，请联系客服退款", None),
+        Failure::StillPending => (409, "PENDING", "订单还在排队，请稍后再取消", Some(500)),
         Failure::TooLarge => (413, "TOO_LARGE", "the body is too large", None),
         Failure::UpgradeRequired => (426, "UPGRADE_REQUIRED", "this path speaks WebSocket version 13 over HTTP/1.1", None),
         Failure::HeadTooLarge => (431, "HEADERS_TOO_LARGE", "the request head is too large", None),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use gateway_core::id::PrincipalId;
 use gateway_core::principal::Role;
 use gateway_core::request::RequestHead;
+use gateway_core::sale::Shard;
 use serde_json::json;
 
 use crate::clock;
@@ -58,7 +59,7 @@ async fn state(node: &Node, head: &RequestHead) -> Result<Outcome, Failure> {
     let user = named("user", "alice")?;
     let agent = named("agent", "a1")?;
     let record = node.catalog.find(demo.lot).await?.ok_or(Failure::UnknownItem)?;
-    let stock = node.ports.admission.stock(demo.lot).await?;
+    let stock = node.ports.admission.stock(Shard::first(demo.lot)).await?;
     let now = clock::now();
     let mint = |id: &PrincipalId, role, shop| {
         let grant = Grant { id: id.clone(), role, shop, scope: String::new(), ttl: TOKEN_TTL };

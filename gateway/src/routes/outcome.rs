@@ -24,6 +24,11 @@ pub(crate) enum Outcome {
         /// A sentence for the buyer.
         message: String,
     },
+    /// The buyer's order is closed, now or before.
+    Cancelled {
+        /// Its number.
+        order_no: OrderNo,
+    },
     /// Other data.
     Data(Value),
     /// A file that is part of the program.
@@ -69,6 +74,10 @@ pub(crate) enum Failure {
         /// What is left.
         left: u32,
     },
+    /// The order is paid; giving it back is the shop's business.
+    AlreadyPaid,
+    /// The order is admitted and not yet written.
+    StillPending,
     /// The sale is not pre-heated, or is being rebuilt.
     NotReady,
     /// A policy or a budget refused.

@@ -1,30 +1,39 @@
-//! The flash sale's two client paths: trying to buy, and asking what became of it.
+//! The flash sale's client paths: trying to buy, asking what became of it, and taking it back.
 
 use std::sync::Arc;
 
 use gateway_core::id::{Lot, OrderNo, PrincipalId};
 use gateway_core::ports::PortError;
-use gateway_core::sale::order_no::order_no;
 use gateway_core::sale::purchase::Purchase;
-use gateway_core::sale::{Admit, OrderResult, OrderState, SaleAttempt};
+use gateway_core::sale::soldout::Gate;
+use gateway_core::sale::{Admit, CancelOutcome, Held, LotRecord, OrderResult, OrderState, Shard, order_no};
 
+use crate::clock;
 use crate::node::Node;
 use crate::routes::outcome::{Failure, Outcome};
 use crate::sale::batcher::BatchError;
 
-/// An order number of a first purchase; buying again after a release would be the next generation.
-const FIRST_GENERATION: u16 = 0;
+/// Order numbers that are computed to find out whose one is, at about a microsecond each. With few lots that covers a
+/// thousand repurchases of one user; with many, the first four.
+const NUMBERS_MAX: usize = 2_048;
+const GENERATIONS_MIN: usize = 4;
+
+/// The refusal of an attempt that no service needs to be asked about: sold out, and the user holds nothing. Costs no call.
+pub(crate) fn refused_here(node: &Node, user: &PrincipalId, purchase: &Purchase) -> Option<Failure> {
+    let lots = node.catalog.all();
+    let record = lots.get(&lot_of(purchase))?;
+    if node.buying.flags.gate(record, user, clock::now()) == Gate::Ask {
+        return None;
+    }
+    node.metrics.admit.with_label_values(&["sold_out_here"]).inc();
+    Some(if purchase.qty > u32::from(record.per_user) { Failure::LimitExceeded } else { Failure::SoldOut { left: 0 } })
+}
 
 /// Tries to buy. Everything about the request was checked before: identity, body, policies, budgets.
 pub(crate) async fn buy(node: &Node, user: &PrincipalId, purchase: &Purchase) -> Result<Outcome, Failure> {
-    let lot = Lot { activity: purchase.activity, sku: purchase.sku };
-    if node.catalog.find(lot).await?.is_none() {
-        return Err(Failure::UnknownItem);
-    }
-    let order_no = order_no(&node.order_key, lot, user, FIRST_GENERATION);
-    let attempt = SaleAttempt { user: user.clone(), qty: purchase.qty, order_no: order_no.clone() };
-    let admit = match node.batcher.admit(lot, attempt).await {
-        Ok(admit) => admit,
+    let record = node.catalog.find(lot_of(purchase)).await?.ok_or(Failure::UnknownItem)?;
+    let (order_no, admit) = match node.buying.attempt(&record, user, purchase.qty).await {
+        Ok(answer) => answer,
         Err(BatchError::Full) => return Err(Failure::Overloaded),
         Err(BatchError::Port(error)) => return Err(shared(node, &error)),
     };
@@ -34,24 +43,32 @@ pub(crate) async fn buy(node: &Node, user: &PrincipalId, purchase: &Purchase) ->
         Admit::Replayed(reservation) => Ok(Outcome::Queued { order_no: reservation.order_no, replayed: true }),
         Admit::NotStarted => Err(Failure::NotStarted),
         Admit::Ended => Err(Failure::Ended),
-        Admit::NotReady => Err(Failure::NotReady),
+        // A second change of generation between two calls: the user buys and cancels elsewhere at the same time.
+        Admit::NotReady | Admit::Again { .. } => Err(Failure::NotReady),
         Admit::LimitExceeded => Err(Failure::LimitExceeded),
-        Admit::SoldOut { left } => Err(Failure::SoldOut { left }),
+        Admit::SoldOut { left, at: _ } => Err(Failure::SoldOut { left }),
     }
 }
 
-/// The answer to somebody whom a budget refused, if that user holds this lot already: asking again is no new attempt.
+/// The answer to somebody whom a policy or a budget refused, if that user holds this lot already: asking again is no new
+/// attempt.
 pub(crate) async fn held(node: &Node, user: &PrincipalId, purchase: &Purchase) -> Option<Outcome> {
-    let lot = Lot { activity: purchase.activity, sku: purchase.sku };
-    node.catalog.all().get(&lot)?;
-    let reservation = node.ports.admission.reservation(lot, user).await.ok()??;
-    Some(Outcome::Queued { order_no: reservation.order_no, replayed: true })
+    let lots = node.catalog.all();
+    let record = lots.get(&lot_of(purchase))?;
+    let held = reservation(node, record, user).await;
+    if let Ok(Some(order_no)) = held {
+        return Some(Outcome::Queued { order_no, replayed: true });
+    }
+    // It may have been the attempt that was let through to see whether the lot is still sold out.
+    node.buying.flags.not_asked(Shard::of(record.lot, user, record.shards));
+    None
 }
 
 /// What became of an order number. Another user's number is answered like one that does not exist.
 pub(crate) async fn result(node: &Node, user: &PrincipalId, text: &str) -> Result<Outcome, Failure> {
     let order_no = OrderNo::parse(text).map_err(|_| Failure::NotFound)?;
-    // The cache of results comes first; it may be away while the ledger still knows.
+    // The cache of results comes first; it may be away while the ledger still knows. Whoever closes or revives an order
+    // writes its result anew.
     let cached = node.ports.admission.result(&order_no).await;
     if let Ok(Some(result)) = &cached {
         return final_result(user, &order_no, result);
@@ -68,12 +85,10 @@ pub(crate) async fn result(node: &Node, user: &PrincipalId, text: &str) -> Resul
     }
     cached?;
     // No result and no row: the number is either on its way, was lost with the admission store, or was never given out.
-    // It is a function of lot and user, so whose it is needs no look-up.
-    let Some(lot) = owned_lot(node, user, &order_no).await? else {
+    let Some(record) = owned_lot(node, user, &order_no).await? else {
         return Err(Failure::NotFound);
     };
-    let reserved = node.ports.admission.reservation(lot, user).await?;
-    if reserved.is_some_and(|reservation| reservation.order_no == order_no) {
+    if reservation(node, &record, user).await?.is_some_and(|held| held == order_no) {
         // Also while the ledger is away: that is what the order waits for.
         return Ok(outcome(&order_no, "pending", "排队中"));
     }
@@ -81,10 +96,45 @@ pub(crate) async fn result(node: &Node, user: &PrincipalId, text: &str) -> Resul
     Ok(outcome(&order_no, "fail", "未抢到，请重试"))
 }
 
-async fn owned_lot(node: &Node, user: &PrincipalId, number: &OrderNo) -> Result<Option<Lot>, Failure> {
-    let find = || node.catalog.all().keys().find(|lot| order_no(&node.order_key, **lot, user, FIRST_GENERATION) == *number).copied();
-    if let Some(lot) = find() {
-        return Ok(Some(lot));
+/// Closes the user's unpaid order. Its units are given back by a task that the ledger wrote in the same transaction.
+pub(crate) async fn cancel(node: &Node, user: &PrincipalId, text: &str) -> Result<Outcome, Failure> {
+    let order_no = OrderNo::parse(text).map_err(|_| Failure::NotFound)?;
+    match node.ports.sales.cancel(&order_no, user, clock::now()).await? {
+        CancelOutcome::Cancelled | CancelOutcome::AlreadyClosed => Ok(Outcome::Cancelled { order_no }),
+        CancelOutcome::Paid => Err(Failure::AlreadyPaid),
+        CancelOutcome::NotFound => {
+            let Some(record) = owned_lot(node, user, &order_no).await? else {
+                return Err(Failure::NotFound);
+            };
+            let pending = reservation(node, &record, user).await?.is_some_and(|held| held == order_no);
+            Err(if pending { Failure::StillPending } else { Failure::NotFound })
+        }
+    }
+}
+
+fn lot_of(purchase: &Purchase) -> Lot {
+    Lot { activity: purchase.activity, sku: purchase.sku }
+}
+
+/// The number of the order that `user` holds units for.
+async fn reservation(node: &Node, record: &LotRecord, user: &PrincipalId) -> Result<Option<OrderNo>, PortError> {
+    let held = node.ports.admission.held(Shard::of(record.lot, user, record.shards), user).await?;
+    Ok(held.as_ref().and_then(Held::reservation).map(|reservation| reservation.order_no.clone()))
+}
+
+/// The lot that this number of `user` is for. It is a function of lot, user and generation, so whose it is needs no look-up.
+async fn owned_lot(node: &Node, user: &PrincipalId, number: &OrderNo) -> Result<Option<LotRecord>, Failure> {
+    let find = || {
+        let lots = node.catalog.all();
+        let generations = (NUMBERS_MAX / lots.len().max(1)).max(GENERATIONS_MIN);
+        let generations = 0..u16::try_from(generations).unwrap_or(u16::MAX);
+        // Nearly every order is a first one.
+        let mut numbers = generations.flat_map(|generation| lots.values().map(move |record| (generation, record)));
+        let found = numbers.find(|(generation, record)| order_no(&node.order_key, record.lot, user, *generation) == *number);
+        found.map(|(_, record)| record.clone())
+    };
+    if let Some(record) = find() {
+        return Ok(Some(record));
     }
     node.catalog.refresh_on_miss().await?;
     Ok(find())
@@ -108,6 +158,7 @@ fn word(admit: &Admit) -> &'static str {
     match admit {
         Admit::Admitted => "admitted",
         Admit::Replayed(_) => "replayed",
+        Admit::Again { .. } => "again",
         Admit::NotStarted => "not_started",
         Admit::Ended => "ended",
         Admit::NotReady => "not_ready",

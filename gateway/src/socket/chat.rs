@@ -161,6 +161,7 @@ impl Chat {
                 | Output::ReadSession(_)
                 | Output::MarkRead { .. }
                 | Output::VerifyToken(_)
+                | Output::ReadNotices
                 | Output::Publish { .. }) => {
                     self.asks.push(self.performer.ask(ask));
                     continue;
@@ -215,6 +216,7 @@ impl Chat {
             Done::Session(session, answer) => self.connection.handle_session(session, answer, now),
             Done::Read(session, seq, answer) => self.connection.handle_read_mark(session, seq, answer, now),
             Done::Opened(answer) => self.connection.handle_opened(answer, now),
+            Done::Notices(answer) => self.connection.handle_notices(answer, now),
             Done::Token(check) => self.connection.handle_token(check, now),
         }
     }

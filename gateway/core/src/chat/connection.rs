@@ -2,7 +2,7 @@
 //!
 //! What lives here: the rules of delivery (a client sees each seq once, in order, without a gap), of sending (a sender's
 //! order survives failures), and of ending (token, heartbeat, slowness). `delivery` moves messages to the client, `sends` moves
-//! them from it, `requests` serves the other frames, `liveness` watches the clock, `session` and `output` are the nouns,
+//! them from it, `notices` replays what else the party was told, `requests` serves the other frames, `liveness` watches the clock, `session` and `output` are the nouns,
 //! `limits` the bounds.
 //! What never happens here: I/O, waiting, reading a clock. The socket shell calls `handle_*`, then drains
 //! [`Connection::poll_output`], then waits for the next input or for [`Connection::poll_timeout`].
@@ -13,6 +13,7 @@
 mod delivery;
 mod limits;
 mod liveness;
+mod notices;
 mod output;
 mod requests;
 mod sends;
@@ -32,6 +33,7 @@ pub use sends::SendOutcome;
 
 use self::delivery::Tops;
 use self::liveness::Liveness;
+use self::notices::Notices;
 use self::output::Outbox;
 use self::requests::{Deferred, Requests};
 use self::sends::Sends;
@@ -92,6 +94,8 @@ pub struct Start {
     pub sessions: Vec<SessionRecord>,
     /// `last_ack_seq` of the URL, with `sessionId` if given.
     pub resume: Option<(Option<SessionId>, u64)>,
+    /// `last_ack_seq` of the URL, with the `sessionId` of the notices.
+    pub notices: Option<u64>,
 }
 
 /// The state machine of one connection.
@@ -113,6 +117,7 @@ pub struct Connection {
     lookups: BTreeMap<SessionId, Vec<Deferred>>,
     sends: Sends,
     requests: Requests,
+    notices: Notices,
     liveness: Liveness,
     /// Counts activity; see [`Session::touched`].
     clock: u64,
@@ -123,7 +128,7 @@ impl Connection {
     /// Starts: `hello` is the first output, followed by the answer to `last_ack_seq`.
     #[must_use]
     pub fn new(start: Start, limits: ConnectionLimits, now: UnixMillis) -> Self {
-        let Start { party, principal, conn_id, mut sessions, resume } = start;
+        let Start { party, principal, conn_id, mut sessions, resume, notices } = start;
         debug_assert_eq!(party.id, principal.id);
         sessions.truncate(limits.sessions_max);
         let mut connection = Self {
@@ -141,6 +146,7 @@ impl Connection {
             lookups: BTreeMap::new(),
             sends: Sends::default(),
             requests: Requests::default(),
+            notices: Notices::default(),
             clock: 0,
             outbox: Outbox::default(),
         };
@@ -161,6 +167,9 @@ impl Connection {
         }
         if let Some((session, last_seq)) = resume {
             connection.resume_from_url(session, last_seq, now);
+        }
+        if let Some(after) = notices {
+            connection.resume_notices(after, None, now);
         }
         connection.after_input();
         connection
@@ -225,9 +234,7 @@ impl Connection {
                     self.write(&ServerFrame::Read { session, by: (by, &reader), last_seq: seq, unread }.encode(), now);
                 }
             }
-            Event::SaleResult { order_no, success, message, nseq } => {
-                self.write(&ServerFrame::SeckillResult { order_no: &order_no, success, message: &message, nseq }.encode(), now);
-            }
+            notice @ Event::SaleResult { .. } => self.on_notice(notice, now),
             Event::Typing { session, by, writer } => {
                 if self.sessions.contains_key(&session) && !self.is_congested() {
                     self.write(&ServerFrame::Typing { session, by: (by, &writer) }.encode(), now);
@@ -325,6 +332,7 @@ impl Connection {
         debug_assert!((1..=self.limits.frame.page_max).contains(&self.page_limit));
         self.sends.check_invariants(self.limits.sends_max);
         self.requests.check_invariants(&self.limits);
+        self.notices.check_invariants();
         self.outbox.check_invariants();
         self.check_delivery_invariants();
     }

@@ -17,6 +17,9 @@ pub use server::{ErrorFrame, ServerFrame, SessionEntry, message_frame};
 /// Sequence numbers stay below this, the first integer that JavaScript cannot tell from its neighbour.
 pub const SEQ_END: u64 = 1 << 53;
 
+/// Names the party's stream of notices where a frame names a session.
+pub const NOTICES: &str = "@me";
+
 /// What a frame may be at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameLimits {

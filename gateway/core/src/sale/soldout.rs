@@ -9,12 +9,61 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::id::PrincipalId;
-use crate::sale::StockVersion;
+use serde::{Deserialize, Serialize};
+
+use crate::id::{ActivityId, Lot, PrincipalId, SkuId};
+use crate::sale::{Shard, StockVersion};
 use crate::time::UnixMillis;
+
+/// The bus subject that carries [`News`].
+pub const SUBJECT: &str = "sale.soldout";
 
 /// How often one attempt is let through while the flag is up.
 pub const PROBE_EVERY: Duration = Duration::from_secs(1);
+
+/// What nodes tell each other of a shard's stock. It may be lost, late, repeated or out of order: the version says what it
+/// is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct News {
+    /// The shard.
+    pub shard: Shard,
+    /// When it was so.
+    pub at: StockVersion,
+    /// Nothing was left; otherwise units had just come back.
+    pub sold_out: bool,
+}
+
+/// A message that carries no news: nobody of ours sent it, or another release of the product did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not news of a shard's stock")]
+pub struct NoNews;
+
+impl News {
+    /// The message, JSON.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let Self { shard: Shard { lot, index }, at: StockVersion { epoch, returns }, sold_out } = *self;
+        let wire = Wire { lot: (lot.activity.0, lot.sku.0), shard: index, epoch, returns, sold_out };
+        serde_json::to_vec(&wire).unwrap_or_default()
+    }
+
+    /// Reads what [`News::encode`] wrote; other members are passed over.
+    pub fn decode(message: &[u8]) -> Result<Self, NoNews> {
+        let Wire { lot: (activity, sku), shard, epoch, returns, sold_out } = serde_json::from_slice(message).map_err(|_| NoNews)?;
+        let lot = Lot { activity: ActivityId(activity), sku: SkuId(sku) };
+        Ok(Self { shard: Shard { lot, index: shard }, at: StockVersion { epoch, returns }, sold_out })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Wire {
+    lot: (u64, u64),
+    shard: u8,
+    epoch: u32,
+    returns: u64,
+    sold_out: bool,
+}
 
 /// What a node does with an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +132,13 @@ impl Flag {
         self.up = None;
     }
 
+    /// The attempt that was let through was refused before it could ask: the next one goes in its place.
+    pub fn unprobed(&mut self) {
+        if let Some(up) = &mut self.up {
+            up.probed = UnixMillis(0);
+        }
+    }
+
     /// Whether it is up.
     #[must_use]
     pub fn is_up(&self) -> bool {
@@ -125,6 +181,15 @@ mod tests {
     }
 
     #[test]
+    fn an_attempt_that_could_not_ask_makes_room_for_the_next() {
+        let mut flag = raised(version(1, 0));
+        let now = UnixMillis(1_000_000);
+        assert_eq!([(); 2].map(|()| flag.gate(&user("stranger"), now)), [Gate::Ask, Gate::Refuse]);
+        flag.unprobed();
+        assert_eq!([(); 2].map(|()| flag.gate(&user("stranger"), now)), [Gate::Ask, Gate::Refuse]);
+    }
+
+    #[test]
     fn news_is_judged_by_version_not_by_when_it_comes() {
         let mut flag = raised(version(1, 3));
         flag.lower(version(1, 3));
@@ -147,6 +212,27 @@ mod tests {
         flag.doubt();
         assert_eq!(flag.gate(&user("stranger"), UnixMillis(1)), Gate::Ask);
         assert!(flag.wants_buyers(version(1, 0)));
+    }
+
+    #[test]
+    fn news_reads_back() {
+        let shard = Shard { lot: Lot { activity: ActivityId(u64::MAX), sku: SkuId(2) }, index: 15 };
+        for sold_out in [true, false] {
+            let news = News { shard, at: version(u32::MAX, u64::MAX), sold_out };
+            assert_eq!(News::decode(&news.encode()), Ok(news));
+        }
+        let shown =
+            News { shard: Shard { lot: Lot { activity: ActivityId(7), sku: SkuId(9) }, index: 0 }, at: version(3, 4), sold_out: true };
+        let text = r#"{"lot":[7,9],"shard":0,"epoch":3,"returns":4,"soldOut":true}"#;
+        assert_eq!(shown.encode(), text.as_bytes());
+        assert_eq!(News::decode(text.replace('{', r#"{"more":1,"#).as_bytes()), Ok(shown));
+    }
+
+    #[test]
+    fn what_carries_no_news_is_told_apart() {
+        for message in ["", "{}", "null", r#"{"lot":[7,9],"shard":256,"epoch":3,"returns":4,"soldOut":true}"#, r#"{"lot":[7,-9]}"#] {
+            assert_eq!(News::decode(message.as_bytes()), Err(NoNews), "{message}");
+        }
     }
 
     proptest! {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use gateway_core::chat::connection::{ConnId, Start};
-use gateway_core::chat::{Party, Side};
+use gateway_core::chat::{Party, Side, frame};
 use gateway_core::id::SessionId;
 use gateway_core::ports::{PolicySet, Subscription};
 use gateway_core::principal::Principal;
@@ -39,7 +39,7 @@ impl Opening {
         policies: &Arc<dyn PolicySet>,
     ) -> Result<Self, Failure> {
         let side = Side::of(principal.role).ok_or(Failure::Forbidden("only users and agents chat"))?;
-        let resume = resume(head.query.as_deref().unwrap_or_default())?;
+        let Resume { messages: resume, notices } = resume(head.query.as_deref().unwrap_or_default())?;
         let shop = match side {
             Side::User => None,
             Side::Agent => Some(principal.shop.ok_or(Failure::Forbidden("an agent's token names its shop"))?),
@@ -65,34 +65,54 @@ impl Opening {
             presence::tell(node, &party, &sessions, true).await;
         }
         let judge = Judge::new(node, head, principal.clone(), policies);
-        Ok(Self { start: Start { party, principal, conn_id, sessions, resume }, subscription, permit, judge })
+        Ok(Self { start: Start { party, principal, conn_id, sessions, resume, notices }, subscription, permit, judge })
     }
 }
 
 /// `last_ack_seq` and `sessionId` of the URL.
-fn resume(query: &str) -> Result<Option<(Option<SessionId>, u64)>, Failure> {
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Resume {
+    messages: Option<(Option<SessionId>, u64)>,
+    notices: Option<u64>,
+}
+
+fn resume(query: &str) -> Result<Resume, Failure> {
     let field = |wanted: &str| query.split('&').filter_map(|pair| pair.split_once('=')).find(|(name, _)| *name == wanted).map(|(_, v)| v);
     let Some(seq) = field("last_ack_seq") else {
-        return Ok(None);
+        return Ok(Resume::default());
     };
-    let seq = seq.parse::<u64>().ok().filter(|seq| *seq < gateway_core::chat::frame::SEQ_END);
+    let seq = seq.parse::<u64>().ok().filter(|seq| *seq < frame::SEQ_END);
     let seq = seq.ok_or_else(|| Failure::BadRequest("last_ack_seq must be an integer from 0 to 2^53 - 1".into()))?;
     let session = match field("sessionId") {
         None => None,
+        Some(frame::NOTICES | "%40me") => return Ok(Resume { messages: None, notices: Some(seq) }),
         Some(text) => Some(SessionId::parse(text).map_err(|error| Failure::BadRequest(error.to_string()))?),
     };
-    Ok(Some((session, seq)))
+    Ok(Resume { messages: Some((session, seq)), notices: None })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn messages(query: &str) -> Option<(Option<SessionId>, u64)> {
+        let Resume { messages, notices } = resume(query).unwrap();
+        assert_eq!(notices, None, "{query}");
+        messages
+    }
+
     #[test]
     fn the_url_of_the_first_design_resumes() {
-        assert_eq!(resume("token=x&last_ack_seq=42").unwrap(), Some((None, 42)));
-        assert_eq!(resume("last_ack_seq=0&sessionId=9001&device=web").unwrap(), Some((Some(SessionId(9001)), 0)));
-        assert_eq!(resume("token=x").unwrap(), None);
+        assert_eq!(messages("token=x&last_ack_seq=42"), Some((None, 42)));
+        assert_eq!(messages("last_ack_seq=0&sessionId=9001&device=web"), Some((Some(SessionId(9001)), 0)));
+        assert_eq!(messages("token=x"), None);
+    }
+
+    #[test]
+    fn notices_are_a_session_by_name() {
+        for query in ["last_ack_seq=7&sessionId=@me", "sessionId=%40me&last_ack_seq=7"] {
+            assert_eq!(resume(query).unwrap(), Resume { messages: None, notices: Some(7) }, "{query}");
+        }
     }
 
     #[test]

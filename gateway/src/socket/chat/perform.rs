@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use gateway_core::chat::connection::{Answer, ConnId, Output, SendOutcome, Start, TokenCheck, Unavailable};
 use gateway_core::chat::event::QueuedSend;
 use gateway_core::chat::{MessageRecord, Page, Party, Position, ReadMark, Send as ChatSend, SessionRecord};
@@ -29,6 +30,7 @@ pub(super) enum Done {
     Session(SessionId, Answer<Option<SessionRecord>>),
     Read(SessionId, u64, Answer<ReadMark>),
     Opened(Answer<SessionRecord>),
+    Notices(Answer<Vec<(u64, Bytes)>>),
     Token(TokenCheck),
 }
 
@@ -103,6 +105,8 @@ impl Performer {
                         Err(_) => TokenCheck::Invalid,
                     })
                 }
+                // All of them, a hundred at most: only so can be told whether the store has lost the party's count.
+                Output::ReadNotices => Done::Notices(this.answer(this.node.ports.notices.since(&this.party, 0).await)),
                 Output::Publish { to, event } => {
                     let _ = this.answer(this.node.ports.bus.publish(&to.subject(), event.encode()).await);
                     Done::Nothing

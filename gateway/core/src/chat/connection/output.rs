@@ -56,6 +56,8 @@ pub enum Output {
     },
     /// Verify a token. Answer: `handle_token`.
     VerifyToken(String),
+    /// Read what is kept of the party's notices. Answer: `handle_notices`.
+    ReadNotices,
     /// Publish on the party's subject. No answer; a loss repairs itself.
     Publish {
         /// Whose devices hear it.

@@ -60,9 +60,12 @@ impl Connection {
             ClientBody::Ack { session, seq } => self.serve_or_defer(session, Deferred::Ack { seq, req_id }, now),
             // Arrival on a device is implied by what it resumes from; the frame shows that the client is alive.
             ClientBody::Recv { .. } => {}
-            ClientBody::Resume { positions } => {
+            ClientBody::Resume { positions, notices } => {
                 for position in positions {
                     self.serve_position(position, req_id.clone(), now);
+                }
+                if let Some(after) = notices {
+                    self.resume_notices(after, req_id, now);
                 }
             }
             ClientBody::History { session, before, limit } => {

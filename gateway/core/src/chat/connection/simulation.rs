@@ -90,6 +90,7 @@ fn connect(party: &Party, conn_id: &str, rows: &[MessageRecord], now: UnixMillis
         conn_id: ConnId::parse(conn_id).unwrap(),
         sessions: vec![record(rows)],
         resume: None,
+        notices: None,
     };
     let limits = ConnectionLimits { queue_bytes_max: 2_000, ..ConnectionLimits::default() };
     let limits = ConnectionLimits { frame: crate::chat::frame::FrameLimits { page_max: 5, ..limits.frame }, sends_max: 8, ..limits };

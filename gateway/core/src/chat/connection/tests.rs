@@ -80,6 +80,7 @@ impl Rig {
             conn_id: ConnId::parse("c1").unwrap(),
             sessions,
             resume,
+            notices: None,
         };
         Self { connection: Connection::new(start, limits, START), now: START }
     }
@@ -504,6 +505,7 @@ fn a_session_lost_to_another_agent_is_no_longer_followed() {
         conn_id: ConnId::parse("c1").unwrap(),
         sessions: Vec::new(),
         resume: None,
+        notices: None,
     };
     let mut rig = Rig { connection: Connection::new(start, ConnectionLimits::default(), START), now: START };
     rig.drain();
@@ -777,6 +779,126 @@ fn an_order_result_is_pushed() {
     let order_no = OrderNo::parse("SKABCDEFGHIJ234567").unwrap();
     rig.event(Event::SaleResult { order_no, success: true, message: String::new(), nseq: None });
     assert_eq!(rig.frames(), [json!({"type": "seckill_result", "orderNo": "SKABCDEFGHIJ234567", "status": "success"})]);
+}
+
+// Notices
+
+/// The order `SKAAA…` followed by the letter, as a worker announces it.
+fn notice(letter: char, nseq: Option<u64>) -> Event {
+    let order_no = OrderNo::parse(&format!("SK{}{letter}", "A".repeat(15))).unwrap();
+    Event::SaleResult { order_no, success: true, message: String::new(), nseq }
+}
+
+/// What is kept: notices are appended before they have a number.
+fn kept(numbers: std::ops::RangeInclusive<u64>) -> Vec<(u64, bytes::Bytes)> {
+    numbers.map(|number| (number, notice('B', None).encode())).collect()
+}
+
+impl Rig {
+    fn resume_notices(&mut self, after: u64) {
+        self.text(&json!({"type": "resume", "reqId": "r", "positions": [{"sessionId": "@me", "lastSeq": after}]}));
+    }
+
+    /// Drains; types and numbers of the frames.
+    fn numbered(&mut self) -> Vec<String> {
+        let frames = self.frames();
+        frames.iter().map(|frame| format!("{} {}{}{}", frame["type"], frame["nseq"], frame["lastSeq"], frame["maxSeq"])).map(tidy).collect()
+    }
+}
+
+fn tidy(text: String) -> String {
+    text.replace("null", "").replace('"', "")
+}
+
+#[test]
+fn notices_are_replayed_from_where_the_client_is() {
+    let mut rig = Rig::at(0);
+    rig.resume_notices(2);
+    assert_eq!(rig.drain(), [Output::ReadNotices]);
+    rig.connection.handle_notices(Ok(kept(1..=4)), rig.now);
+    let frames = rig.frames();
+    assert_eq!(frames[0], json!({"type": "seckill_result", "orderNo": "SKAAAAAAAAAAAAAAAB", "status": "success", "nseq": 3}));
+    assert_eq!(frames[2], json!({"type": "replay_end", "reqId": "r", "sessionId": "@me", "lastSeq": 4, "hasMore": false}));
+    rig.resume_notices(4);
+    assert_eq!(rig.drain(), [Output::ReadNotices]);
+    rig.connection.handle_notices(Ok(kept(1..=4)), rig.now);
+    assert_eq!(rig.numbered(), ["replay_end 4"], "a current client gets just the end");
+}
+
+#[test]
+fn the_url_resumes_notices_too() {
+    let start = Start {
+        party: Party { side: Side::User, id: id("alice"), shop: None },
+        principal: principal("alice", TOKEN_ENDS),
+        conn_id: ConnId::parse("c1").unwrap(),
+        sessions: Vec::new(),
+        resume: None,
+        notices: Some(7),
+    };
+    let mut rig = Rig { connection: Connection::new(start, ConnectionLimits::default(), START), now: START };
+    assert_eq!(rig.short(), ["ReadNotices", "hello"]);
+}
+
+#[test]
+fn a_notice_that_arrives_during_a_replay_comes_after_it_and_once() {
+    let mut rig = Rig::at(0);
+    rig.resume_notices(0);
+    rig.event(notice('C', Some(2)));
+    rig.event(notice('C', Some(3)));
+    rig.event(notice('C', None));
+    assert_eq!(rig.short(), ["ReadNotices", "seckill_result"], "one without a number waits for nothing");
+    rig.connection.handle_notices(Ok(kept(1..=2)), rig.now);
+    assert_eq!(rig.numbered(), ["seckill_result 1", "seckill_result 2", "replay_end 2", "seckill_result 3"]);
+    rig.event(notice('C', Some(4)));
+    assert_eq!(rig.numbered(), ["seckill_result 4"]);
+}
+
+#[test]
+fn a_client_hears_when_its_notices_are_gone_or_counted_anew() {
+    let mut rig = Rig::at(0);
+    for (after, list, want) in [
+        (50, kept(1..=2), &["resync 0", "seckill_result 1", "seckill_result 2", "replay_end 2"][..]),
+        (50, Vec::new(), &["resync 0", "replay_end 0"]),
+        (3, kept(7..=8), &["resync 6", "seckill_result 7", "seckill_result 8", "replay_end 8"]),
+        (0, Vec::new(), &["replay_end 0"]),
+    ] {
+        rig.resume_notices(after);
+        assert_eq!(rig.drain(), [Output::ReadNotices]);
+        rig.connection.handle_notices(Ok(list), rig.now);
+        assert_eq!(rig.numbered(), want, "after {after}");
+    }
+}
+
+#[test]
+fn a_store_that_is_away_loses_no_live_notice() {
+    let mut rig = Rig::at(0);
+    rig.resume_notices(0);
+    rig.event(notice('C', Some(1)));
+    rig.resume_notices(0);
+    assert_eq!(rig.short(), ["ReadNotices", "error BUSY_REPLAY"]);
+    rig.connection.handle_notices(Err(Unavailable), rig.now);
+    assert_eq!(rig.short(), ["error INTERNAL", "seckill_result"]);
+}
+
+#[test]
+fn what_cannot_be_read_is_passed_over() {
+    let mut rig = Rig::at(0);
+    rig.resume_notices(0);
+    rig.drain();
+    rig.connection.handle_notices(Ok(vec![(1, bytes::Bytes::from_static(b"other")), (2, notice('B', None).encode())]), rig.now);
+    assert_eq!(rig.numbered(), ["seckill_result 2", "replay_end 2"]);
+}
+
+#[test]
+fn many_notices_during_a_replay_cost_bounded_memory() {
+    let mut rig = Rig::at(0);
+    rig.resume_notices(0);
+    for number in 1..=150 {
+        rig.event(notice('C', Some(number)));
+    }
+    assert_eq!(rig.drain().len(), 1 + 50);
+    rig.connection.handle_notices(Ok(Vec::new()), rig.now);
+    assert_eq!(rig.drain().len(), 1 + 100);
 }
 
 // Ends

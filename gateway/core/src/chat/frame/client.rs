@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::fields::{Fields, Wrong};
-use super::{ErrorFrame, FrameLimits, ReqId};
+use super::{ErrorFrame, FrameLimits, NOTICES, ReqId};
 use crate::chat::code::ErrorCode;
 use crate::id::{ClientMsgId, SessionId, ShopId};
 use crate::time::UnixMillis;
@@ -66,8 +66,10 @@ pub enum ClientBody {
     },
     /// Send what came after these positions.
     Resume {
-        /// At most [`FrameLimits::positions_max`].
+        /// Together with `notices` at most [`FrameLimits::positions_max`].
         positions: Vec<ResumePosition>,
+        /// The highest number it has of the party's notices, 0 for none; `None`: it does not ask for them.
+        notices: Option<u64>,
     },
     /// Send older messages.
     History {
@@ -276,14 +278,19 @@ fn resume(fields: &Fields, limits: &FrameLimits) -> Result<ClientBody, Fault> {
         return Err(format!("positions may hold at most {}", limits.positions_max).into());
     }
     let mut positions = Vec::with_capacity(list.len());
+    let mut notices = None;
     for entry in list {
         let Value::Object(members) = entry else {
             return Err("each of positions must be an object".to_owned().into());
         };
         let entry = Fields::new(members.clone());
+        if entry.optional_text("sessionId").is_ok_and(|name| name == Some(NOTICES)) {
+            notices = Some(entry.seq("lastSeq", 0)?);
+            continue;
+        }
         positions.push(ResumePosition { session: entry.session()?, epoch: entry.epoch()?, last_seq: entry.seq("lastSeq", 0)? });
     }
-    Ok(ClientBody::Resume { positions })
+    Ok(ClientBody::Resume { positions, notices })
 }
 
 fn open(fields: &Fields) -> Result<ClientBody, Fault> {

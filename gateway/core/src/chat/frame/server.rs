@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use super::ReqId;
+use super::{NOTICES, ReqId};
 use crate::chat::code::ErrorCode;
 use crate::chat::{MessageRecord, SessionRecord, Side};
 use crate::id::{ClientMsgId, OrderNo, PrincipalId, SessionId};
@@ -82,6 +82,22 @@ pub enum ServerFrame<'a> {
         /// Highest seq to count as seen.
         max_seq: u64,
         /// `epoch`, `ahead` or `gap`.
+        reason: &'static str,
+    },
+    /// A replay of the party's notices is complete.
+    NoticesEnd {
+        /// The request.
+        req_id: Option<&'a ReqId>,
+        /// Highest number written, or what the client had.
+        last_seq: u64,
+    },
+    /// Count the party's notices from here: the numbers below are gone, or were never given.
+    NoticesResync {
+        /// The request.
+        req_id: Option<&'a ReqId>,
+        /// Number to count as seen.
+        max_seq: u64,
+        /// `ahead` or `gap`.
         reason: &'static str,
     },
     /// Somebody read.
@@ -299,18 +315,16 @@ enum Tagged<'a> {
     ReplayEnd {
         #[serde(skip_serializing_if = "Option::is_none")]
         req_id: Option<&'a ReqId>,
-        #[serde(serialize_with = "display")]
-        session_id: SessionId,
+        session_id: Stream,
         last_seq: u64,
         has_more: bool,
     },
     Resync {
         #[serde(skip_serializing_if = "Option::is_none")]
         req_id: Option<&'a ReqId>,
-        #[serde(serialize_with = "display")]
-        session_id: SessionId,
-        #[serde(serialize_with = "display")]
-        epoch: u32,
+        session_id: Stream,
+        #[serde(skip_serializing_if = "Option::is_none", serialize_with = "display_if_any")]
+        epoch: Option<u32>,
         max_seq: u64,
         reason: &'a str,
     },
@@ -372,6 +386,21 @@ enum Tagged<'a> {
 struct Limits {
     max_bytes: usize,
     page: u32,
+}
+
+/// What a replay was of.
+enum Stream {
+    Session(SessionId),
+    Notices,
+}
+
+impl Serialize for Stream {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Session(session) => out.collect_str(session),
+            Self::Notices => out.serialize_str(NOTICES),
+        }
+    }
 }
 
 /// The wire shape of a message.
@@ -446,10 +475,17 @@ impl<'a> Tagged<'a> {
                 has_more: *has_more,
             },
             ServerFrame::ReplayEnd { req_id, session, last_seq } => {
-                Self::ReplayEnd { req_id: *req_id, session_id: *session, last_seq: *last_seq, has_more: false }
+                Self::ReplayEnd { req_id: *req_id, session_id: Stream::Session(*session), last_seq: *last_seq, has_more: false }
+            }
+            ServerFrame::NoticesEnd { req_id, last_seq } => {
+                Self::ReplayEnd { req_id: *req_id, session_id: Stream::Notices, last_seq: *last_seq, has_more: false }
             }
             ServerFrame::Resync { req_id, session, epoch, max_seq, reason } => {
-                Self::Resync { req_id: *req_id, session_id: *session, epoch: *epoch, max_seq: *max_seq, reason }
+                let session_id = Stream::Session(*session);
+                Self::Resync { req_id: *req_id, session_id, epoch: Some(*epoch), max_seq: *max_seq, reason }
+            }
+            ServerFrame::NoticesResync { req_id, max_seq, reason } => {
+                Self::Resync { req_id: *req_id, session_id: Stream::Notices, epoch: None, max_seq: *max_seq, reason }
             }
             ServerFrame::Read { session, by, last_seq, unread } => {
                 Self::Read { session_id: *session, by: who(*by), last_seq: *last_seq, unread: *unread }
@@ -492,6 +528,11 @@ fn millis(span: Duration) -> u64 {
 
 fn display<T: std::fmt::Display, S: Serializer>(value: &T, out: S) -> Result<S::Ok, S::Error> {
     out.collect_str(value)
+}
+
+#[allow(clippy::ref_option, reason = "the signature serde's serialize_with asks for")]
+fn display_if_any<T: std::fmt::Display, S: Serializer>(value: &Option<T>, out: S) -> Result<S::Ok, S::Error> {
+    value.as_ref().map(ToString::to_string).serialize(out)
 }
 
 #[allow(clippy::ref_option, reason = "the signature serde's serialize_with asks for")]

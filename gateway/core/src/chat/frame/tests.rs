@@ -74,6 +74,8 @@ fn every_server_example_of_the_protocol_page_is_what_the_code_writes() {
         ServerFrame::History { req_id: Some(&seven), session: record.id, messages: std::slice::from_ref(&message), has_more: true },
         ServerFrame::ReplayEnd { req_id: None, session: record.id, last_seq: 44 },
         ServerFrame::Resync { req_id: None, session: record.id, epoch: 2, max_seq: 40, reason: "epoch" },
+        ServerFrame::NoticesEnd { req_id: None, last_seq: 12 },
+        ServerFrame::NoticesResync { req_id: None, max_seq: 0, reason: "ahead" },
         ServerFrame::Read { session: record.id, by, last_seq: 42, unread: 0 },
         ServerFrame::Presence { who: by, online: true },
         ServerFrame::Typing { session: record.id, by },
@@ -237,7 +239,7 @@ fn an_epoch_we_never_issued_is_foreign_and_no_error() {
     let claim = |epoch: &str| {
         let text = format!(r#"{{"type":"resume","positions":[{{"sessionId":"1","epoch":{epoch},"lastSeq":1}}]}}"#);
         match parse(&text) {
-            Ok(ClientBody::Resume { positions }) => positions[0].epoch,
+            Ok(ClientBody::Resume { positions, .. }) => positions[0].epoch,
             other => panic!("{other:?}"),
         }
     };

@@ -1,0 +1,197 @@
+//! Does what transactions owe to the world outside the ledger: units back to the sale, units for a revived order, refunds.
+//!
+//! At least once and in any order; each task is made so that this is harmless. Refunds are handed on, because a slow payment
+//! service must not hold up units that somebody waits for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::future::join_all;
+use gateway_core::id::Lot;
+use gateway_core::ports::{PortError, PortErrorKind, PortResult};
+use gateway_core::sale::outbox::{ATTEMPTS_MAX, OutboxEntry, Task, retry_after};
+use gateway_core::sale::{Reserved, Shard};
+use gateway_core::time::UnixMillis;
+
+use crate::health;
+use crate::sale::desk::Desk;
+use crate::worker::refunds::{Refund, Refunds};
+
+/// Tasks of one turn.
+pub(super) const TASKS_MAX: usize = 200;
+
+/// Tasks under way at once.
+const ABREAST: usize = 32;
+
+/// When a task is tried again whose store is away: at once when it is back, and for as long as it takes.
+const STORE_RETRY: Duration = Duration::from_secs(1);
+
+/// When a refund is tried again that found no room among those under way.
+const PUT_OFF: Duration = Duration::from_secs(5);
+
+/// Lots whose number of shards is remembered.
+const LOTS_MAX: usize = 10_000;
+
+/// The step for tasks of the admission store.
+pub(super) struct Relay {
+    desk: Desk,
+    /// How many shards a lot has never changes.
+    shards: BTreeMap<Lot, u8>,
+}
+
+/// What became of a task.
+enum Done {
+    Yes,
+    /// Not now; the text is for the operator.
+    Not {
+        error: String,
+        /// Whether a store was away, which is nobody's fault and never given up.
+        away: bool,
+    },
+}
+
+/// What a turn took.
+pub(super) struct Turn {
+    /// Tasks taken; [`TASKS_MAX`] of them mean that more may be due.
+    pub taken: usize,
+    /// Refunds among them, still to be sent.
+    pub refunds: Vec<OutboxEntry>,
+}
+
+impl Relay {
+    /// Over the ports of `desk`.
+    pub(super) fn new(desk: Desk) -> Self {
+        Self { desk, shards: BTreeMap::new() }
+    }
+
+    /// Takes what is due, does what is the admission store's and hands the rest back.
+    pub(super) async fn turn(&mut self, now: UnixMillis) -> PortResult<Turn> {
+        let entries = self.desk.ledger.take_tasks(now, TASKS_MAX as u32).await?;
+        let taken = entries.len();
+        let (refunds, units): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| matches!(entry.task, Task::Refund { .. }));
+        let (mut finished, mut store_is_away) = (Vec::new(), false);
+        for entries in units.chunks(ABREAST) {
+            for entry in entries {
+                self.remember(entry).await?;
+            }
+            // The first ones that found the store away have waited for all.
+            let attempts = if store_is_away {
+                entries.iter().map(|_| Done::Not { error: "the store is away".to_owned(), away: true }).collect()
+            } else {
+                join_all(entries.iter().map(|entry| self.attempt(entry))).await
+            };
+            for (entry, done) in entries.iter().zip(attempts) {
+                match done {
+                    Done::Yes => finished.push(entry.id),
+                    Done::Not { error, away } => {
+                        store_is_away |= away;
+                        let again = if away { Some(now.plus(STORE_RETRY)) } else { again(entry, now) };
+                        self.desk.ledger.fail_task(entry.id, &error, again).await?;
+                    }
+                }
+            }
+        }
+        self.desk.ledger.finish_tasks(&finished).await?;
+        Ok(Turn { taken, refunds })
+    }
+
+    async fn remember(&mut self, entry: &OutboxEntry) -> PortResult<()> {
+        let (Task::Release { lot, .. } | Task::Reserve { lot, .. }) = &entry.task else { return Ok(()) };
+        if !self.shards.contains_key(lot) {
+            if self.shards.len() >= LOTS_MAX {
+                self.shards.clear();
+            }
+            let activity = self.desk.ledger.activity(lot.activity).await?;
+            let product = activity.iter().flat_map(|activity| &activity.products).find(|product| product.lot == *lot);
+            self.shards.insert(*lot, product.map_or(1, |product| product.shards));
+        }
+        Ok(())
+    }
+
+    async fn attempt(&self, entry: &OutboxEntry) -> Done {
+        let shard = |lot: &Lot, user| Shard::of(*lot, user, self.shards.get(lot).copied().unwrap_or(1));
+        let done = match &entry.task {
+            Task::Release { lot, release } => self.release(shard(lot, &release.user), release).await,
+            Task::Reserve { lot, user, reservation } => self.reserve(shard(lot, user), user, reservation).await,
+            Task::Refund { .. } => return Done::Yes,
+        };
+        match done {
+            Ok(done) => done,
+            Err(error) => {
+                self.desk.failed(&error);
+                Done::Not { error: health::chain(&error), away: is_away(&error) }
+            }
+        }
+    }
+
+    async fn release(&self, shard: Shard, release: &gateway_core::sale::Release) -> PortResult<Done> {
+        if let Some(at) = self.desk.admission.release(shard, release).await? {
+            self.desk.returned(shard, at).await;
+        }
+        self.desk.conclude(&release.reservation.order_no).await?;
+        Ok(Done::Yes)
+    }
+
+    async fn reserve(
+        &self,
+        shard: Shard,
+        user: &gateway_core::id::PrincipalId,
+        reservation: &gateway_core::sale::Reservation,
+    ) -> PortResult<Done> {
+        let reserved = self.desk.admission.reserve(shard, user, reservation).await?;
+        // Whatever the admission store has room for, the order is live.
+        self.desk.conclude(&reservation.order_no).await?;
+        let error = match reserved {
+            Reserved::Held | Reserved::NoSale => return Ok(Done::Yes),
+            Reserved::Taken => "the buyer holds another order in the admission store",
+            Reserved::NoUnits => "the admission store has no units for a revived order",
+        };
+        Ok(Done::Not { error: error.to_owned(), away: false })
+    }
+}
+
+/// The step for refunds.
+pub(super) struct Payback {
+    desk: Desk,
+    refunds: Refunds,
+}
+
+impl Payback {
+    /// Sends by `refunds`.
+    pub(super) fn new(desk: Desk, refunds: Refunds) -> Self {
+        Self { desk, refunds }
+    }
+
+    /// One attempt at a refund, and what follows from it.
+    pub(super) async fn send(&self, entry: &OutboxEntry, now: UnixMillis) -> PortResult<()> {
+        let Task::Refund { order_no, pay_no, amount_cents } = &entry.task else { return Ok(()) };
+        let count = |outcome| self.desk.metrics.refunds.with_label_values(&[outcome]).inc();
+        let (error, again) = match self.refunds.send(order_no, pay_no, *amount_cents).await {
+            Refund::Sent => {
+                count("sent");
+                return self.desk.ledger.finish_tasks(&[entry.id]).await;
+            }
+            Refund::Failed(error) => (error, again(entry, now)),
+            Refund::Nowhere => {
+                let error = "payments.refund_url is not set: send the money back by hand and discard, or set it and retry";
+                (error.to_owned(), None)
+            }
+        };
+        count(if again.is_some() { "failed" } else { "given_up" });
+        tracing::warn!(%order_no, %pay_no, error, attempts = entry.attempts, given_up = again.is_none(), "a refund was not sent");
+        self.desk.ledger.fail_task(entry.id, &error, again).await
+    }
+
+    /// There is no room for it now.
+    pub(super) async fn put_off(&self, entry: &OutboxEntry, now: UnixMillis) -> PortResult<()> {
+        self.desk.ledger.fail_task(entry.id, "too many refunds are under way", Some(now.plus(PUT_OFF))).await
+    }
+}
+
+fn again(entry: &OutboxEntry, now: UnixMillis) -> Option<UnixMillis> {
+    (entry.attempts < ATTEMPTS_MAX).then(|| now.plus(retry_after(entry.attempts)))
+}
+
+fn is_away(error: &PortError) -> bool {
+    error.kind == PortErrorKind::Unavailable
+}
