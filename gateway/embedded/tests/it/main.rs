@@ -1,6 +1,8 @@
 //! The embedded adapters keep every promise of their ports. Each suite runs twice on one store, because suites must be
 //! able to run again and again on a live one.
 
+mod interleavings;
+
 use std::sync::Arc;
 use std::time::Duration;
 
