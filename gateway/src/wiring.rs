@@ -128,6 +128,8 @@ async fn services(config: &Config) -> anyhow::Result<(Ports, Vec<Arc<dyn Depende
     let redis = RedisStore::connect(&RedisSettings {
         timeout: config.redis.timeout,
         reclaim_idle: config.worker.reclaim_idle,
+        wait_replicas: config.redis.wait_replicas,
+        wait: config.redis.wait,
         ..RedisSettings::new(config.redis.url.expose())
     })
     .context("redis.url")?;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use gateway_core::ports::{Admission, Budgets, Presence};
+use gateway_core::ports::{Admission, Budgets, Notices, Presence};
 use gateway_core::sale::{Admit, OrderResult, Shard};
 use gateway_stores::RedisStore;
 use gateway_testkit::conformance;
@@ -33,6 +33,12 @@ async fn a_cluster_keeps_the_promises_of_budgets() {
 async fn a_cluster_keeps_the_promises_of_presence() {
     let store: Arc<dyn Presence> = Arc::new(cluster());
     conformance::presence::all(&store, &FRESH).await;
+}
+
+#[tokio::test]
+async fn a_cluster_keeps_the_promises_of_notices() {
+    let store: Arc<dyn Notices> = Arc::new(cluster());
+    conformance::notices::all(&store, &FRESH).await;
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Presence, Registry, SaleLedger};
+use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Notices, Presence, Registry, SaleLedger};
 use gateway_testkit::conformance;
 
 use crate::shared::{FRESH, RECLAIM_IDLE, mysql, nats, redis};
@@ -23,6 +23,12 @@ async fn redis_keeps_the_promises_of_budgets() {
 async fn redis_keeps_the_promises_of_presence() {
     let store: Arc<dyn Presence> = Arc::new(redis());
     conformance::presence::all(&store, &FRESH).await;
+}
+
+#[tokio::test]
+async fn redis_keeps_the_promises_of_notices() {
+    let store: Arc<dyn Notices> = Arc::new(redis());
+    conformance::notices::all(&store, &FRESH).await;
 }
 
 #[tokio::test]
