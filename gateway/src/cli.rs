@@ -1,5 +1,6 @@
 //! The command line. Exit codes: 0 done, 1 refused or failed, 2 wrong use.
 
+mod bench;
 mod check;
 mod cluster;
 mod dev;
@@ -52,6 +53,9 @@ enum Command {
     /// Lists that policies look keys up in, on a running cluster.
     #[command(subcommand)]
     List(list::Command),
+    /// Load against private services that are started for it, with figures and a verdict.
+    #[command(subcommand)]
+    Bench(bench::Command),
 }
 
 #[derive(Debug, Args)]
@@ -72,6 +76,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Token(options) => token::run(&options),
         Command::Plugin(command) => plugin::run(&command),
         Command::List(command) => list::run(&command),
+        Command::Bench(command) => bench::run(&command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
