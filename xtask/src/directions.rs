@@ -16,7 +16,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("gateway/kit", &["gateway-core", "gateway-guest", "gateway-policy", "tokio"]),
     ("gateway/stores", &["gateway-core", "redis", "async-nats", "sqlx"]),
     ("gateway/embedded", &["gateway-core", "tokio"]),
-    ("gateway/testkit", &["gateway-core", "tokio"]),
+    ("gateway/testkit", &["gateway-core", "gateway-embedded", "tokio"]),
     // What a load needs to look past the product: the stores themselves, and nothing of ours that adapts them.
     ("gateway/bench", &["gateway-core", "gateway-testkit", "redis", "sqlx", "tokio"]),
     ("xtask", &["gateway-guest"]),

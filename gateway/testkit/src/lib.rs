@@ -4,3 +4,4 @@ pub mod conformance;
 pub mod dice;
 pub mod faults;
 pub mod services;
+pub mod simulation;
