@@ -112,6 +112,9 @@ metrics! {
     /// Attempts per admission call.
     admit_batch_size: HistogramVec =
         HistogramVec::new(HistogramOpts::new("admit_batch_size", "Attempts per admission call.").buckets(BATCH.to_vec()), &[]);
+    /// Admission batches answered before as many replicas of Redis as `redis.wait_replicas` says are known to have them.
+    admit_unreplicated: IntCounter =
+        IntCounter::new("admit_unreplicated_total", "Admission batches answered before enough replicas had them.");
     /// Orders written. An event that comes again at the same worker is not counted again.
     orders_persisted: IntCounter = IntCounter::new("orders_persisted_total", "Orders written to the ledger.");
     /// Admitted units for which the ledger had none left. The guard refused them; anything above zero is a fault to look into.

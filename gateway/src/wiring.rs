@@ -40,12 +40,12 @@ pub(crate) enum Backing {
 
 /// A node over `config`. Does not wait for services: they are named in `/readyz` until they are there.
 pub(crate) async fn node(config: Config, backing: Backing) -> anyhow::Result<Arc<Node>> {
+    let metrics = Arc::new(Metrics::new().context("cannot register metrics")?);
     let (ports, mut dependencies) = match backing {
         Backing::Embedded => (embedded(), Vec::new()),
-        Backing::Services => services(&config).await?,
+        Backing::Services => services(&config, &metrics).await?,
     };
     let verifier = Arc::new(verifier(&config)?);
-    let metrics = Arc::new(Metrics::new().context("cannot register metrics")?);
     let lists = Arc::new(lists(&config)?);
     let policies = policies(&config, verifier.clone(), lists.clone(), metrics.clone())?;
     let jwks = match &config.tokens.key {
@@ -124,7 +124,7 @@ fn embedded() -> Ports {
     }
 }
 
-async fn services(config: &Config) -> anyhow::Result<(Ports, Vec<Arc<dyn Dependency>>)> {
+async fn services(config: &Config, metrics: &Metrics) -> anyhow::Result<(Ports, Vec<Arc<dyn Dependency>>)> {
     let redis = RedisStore::connect(&RedisSettings {
         timeout: config.redis.timeout,
         reclaim_idle: config.worker.reclaim_idle,
@@ -132,7 +132,11 @@ async fn services(config: &Config) -> anyhow::Result<(Ports, Vec<Arc<dyn Depende
         wait: config.redis.wait,
         ..RedisSettings::new(config.redis.url.expose())
     })
-    .context("redis.url")?;
+    .context("redis.url")?
+    .on_unreplicated({
+        let unreplicated = metrics.admit_unreplicated.clone();
+        move || unreplicated.inc()
+    });
     let nats = NatsBus::connect(NatsSettings { timeout: config.nats.timeout, ..NatsSettings::new(config.nats.url.expose()) })
         .await
         .context("nats.url")?;

@@ -13,7 +13,6 @@ mod warnings;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -84,7 +83,7 @@ struct Replication {
     link: Link,
     replicas: u8,
     wait: Duration,
-    missed: Arc<AtomicU64>,
+    missed: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl RedisStore {
@@ -95,15 +94,18 @@ impl RedisStore {
         let link = |timeout| Link::new(url, timeout).map_err(|source| failed("read the Redis settings", source));
         let replication = match *wait_replicas {
             0 => None,
-            replicas => Some(Replication { link: link(*timeout + *wait)?, replicas, wait: *wait, missed: Arc::default() }),
+            replicas => Some(Replication { link: link(*timeout + *wait)?, replicas, wait: *wait, missed: Arc::new(|| {}) }),
         };
         Ok(Self { link: link(*timeout)?, timeout: *timeout, reclaim_idle: *reclaim_idle, replication })
     }
 
-    /// Batches of admissions that were answered although fewer replicas than wished for are known to have them.
+    /// Calls `heard` for each batch of admissions that is answered although fewer replicas than wished for are known to have it.
     #[must_use]
-    pub fn unreplicated(&self) -> u64 {
-        self.replication.as_ref().map_or(0, |replication| replication.missed.load(Ordering::Relaxed))
+    pub fn on_unreplicated(mut self, heard: impl Fn() + Send + Sync + 'static) -> Self {
+        if let Some(replication) = &mut self.replication {
+            replication.missed = Arc::new(heard);
+        }
+        self
     }
 
     /// Whether Redis answers.

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
-use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use gateway_core::id::{OrderNo, PrincipalId};
@@ -230,7 +229,7 @@ impl RedisStore {
         let reached: PortResult<u64> = self.bounded(link, self.timeout + *wait, "wait for replicas", waiting).await;
         // Another connection has written nothing yet, and every replica has all of that.
         if link.connection() != connection || reached.unwrap_or(0) < u64::from(*replicas) {
-            missed.fetch_add(1, Ordering::Relaxed);
+            missed();
         }
     }
 

@@ -1,12 +1,13 @@
 //! Redis as a Cluster of three: every promise holds there, and no call reaches over a slot.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use gateway_core::ports::{Admission, Budgets, Notices, Presence};
 use gateway_core::sale::{Admit, OrderResult, Shard};
 use gateway_stores::RedisStore;
 use gateway_testkit::conformance;
-use gateway_testkit::services::RedisCluster;
+use gateway_testkit::services::{Redis, RedisCluster};
 
 use crate::shared::{FRESH, RECLAIM_IDLE, attempt, eventually, redis_at, shard, terms};
 
@@ -90,4 +91,53 @@ async fn a_killed_node_comes_back_with_another_life_and_the_others_keep_theirs()
         changed += usize::from(store.incarnation(*shard).await.expect("answers") != before);
     }
     assert!((1..12).contains(&changed), "{changed} of 12 shards have another life");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_moves_while_it_sells_goes_unnoticed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cluster = RedisCluster::start(folder.path()).expect("starts");
+    let (store, shard) = (redis_at(&cluster.url()), shard());
+    store.install(shard, &terms(1, 1_000_000)).await.expect("installs");
+    let keys = ["sale", "buyers", "events"].map(|name| format!("seckill:{{{shard}}}:{name}"));
+    let command = |node: &Redis, words: &[&str]| node.command(words).expect("answers");
+
+    let admitted = Arc::new(AtomicU64::new(0));
+    let buying = tokio::spawn({
+        let (store, admitted) = (store.clone(), admitted.clone());
+        async move {
+            loop {
+                assert_eq!(store.admit(shard, &[attempt(1)]).await.expect("answers"), [Admit::Admitted]);
+                admitted.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    let sold_on = async || {
+        let before = admitted.load(Ordering::Relaxed);
+        eventually("twenty more are sold", || async { admitted.load(Ordering::Relaxed) >= before + 20 || buying.is_finished() }).await;
+        assert!(!buying.is_finished(), "an attempt failed");
+    };
+    sold_on().await;
+
+    let slot = command(&cluster.nodes()[0], &["CLUSTER", "KEYSLOT", &keys[0]]);
+    let holds = |node: &&Redis| command(node, &["CLUSTER", "COUNTKEYSINSLOT", &slot]) != "0";
+    let from = cluster.nodes().iter().find(holds).expect("somebody holds it");
+    let to = cluster.nodes().iter().find(|node| !holds(node)).expect("somebody does not");
+    let (from_id, to_id) = (command(from, &["CLUSTER", "MYID"]), command(to, &["CLUSTER", "MYID"]));
+    command(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]);
+    command(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]);
+    sold_on().await;
+    let to_port = to.port().to_string();
+    command(from, &[&["MIGRATE", "127.0.0.1", &to_port, "", "0", "5000", "KEYS"][..], &keys.each_ref().map(String::as_str)].concat());
+    sold_on().await;
+    for node in [to, from] {
+        command(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]);
+    }
+    sold_on().await;
+    buying.abort();
+    let _ = buying.await;
+    let survey = store.survey(shard).await.expect("answers").expect("stands still");
+    let sold = survey.buyers.len() as u64;
+    assert_eq!((store.backlog(shard).await.expect("answers"), u64::from(survey.stock.left)), (sold, 1_000_000 - sold));
+    assert!(sold >= admitted.load(Ordering::Relaxed));
 }

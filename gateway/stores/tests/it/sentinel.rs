@@ -1,5 +1,7 @@
 //! Redis behind Sentinels: who reaches the primary through them finds the new one, and knows that it is another life.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use gateway_core::ports::Admission;
@@ -110,17 +112,26 @@ async fn a_batch_that_no_replica_has_in_time_is_answered_and_counted() {
     let primary = Redis::start(folder.path(), true).expect("starts");
     let replica = Redis::replica(folder.path(), "replica", &primary).expect("starts");
     let settings = RedisSettings { wait_replicas: 1, wait: Duration::from_secs(5), ..RedisSettings::new(primary.url()) };
-    let patient = RedisStore::connect(&settings).expect("a valid URL");
+    let missed = Arc::new(AtomicUsize::new(0));
+    let connect = |settings: &RedisSettings| {
+        let missed = missed.clone();
+        let store = RedisStore::connect(settings).expect("a valid URL");
+        store.on_unreplicated(move || {
+            missed.fetch_add(1, Ordering::Relaxed);
+        })
+    };
+    let unreplicated = || missed.load(Ordering::Relaxed);
+    let patient = connect(&settings);
     let shard = shard();
     patient.install(shard, &terms(1, 20)).await.expect("installs");
     admit(&patient, shard, 10).await;
-    assert_eq!(patient.unreplicated(), 0, "the replica had each in time");
+    assert_eq!(unreplicated(), 0, "the replica had each in time");
 
-    let hasty = RedisStore::connect(&RedisSettings { wait: Duration::from_millis(5), ..settings }).expect("a valid URL");
+    let hasty = connect(&RedisSettings { wait: Duration::from_millis(5), ..settings });
     replica.kill();
     admit(&hasty, shard, 10).await;
-    assert_eq!(hasty.unreplicated(), 10);
+    assert_eq!(unreplicated(), 10);
     let answers = hasty.admit(shard, &[attempt(1)]).await.expect("answers");
     assert!(matches!(answers[..], [Admit::SoldOut { left: 0, .. }]), "{answers:?}");
-    assert_eq!(hasty.unreplicated(), 10, "a refusal needs no replica");
+    assert_eq!(unreplicated(), 10, "a refusal needs no replica");
 }

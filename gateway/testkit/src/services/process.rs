@@ -34,10 +34,12 @@ pub(super) struct Kind {
     /// Debian package that has it.
     pub package: &'static str,
     /// Arguments for a data folder and a port.
-    pub arguments: Box<dyn Fn(&Path, u16) -> Vec<String> + Send + Sync>,
+    pub arguments: Arguments,
     /// Whether the service behind the connection answers; the connection has a read timeout.
     pub ready: fn(TcpStream) -> io::Result<bool>,
 }
+
+pub(super) type Arguments = Box<dyn Fn(&Path, u16) -> Vec<String> + Send + Sync>;
 
 /// A service that runs, or ran and can run again on the same port and data.
 pub(super) struct Process {
