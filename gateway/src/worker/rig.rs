@@ -8,7 +8,7 @@ use gateway_core::chat::event::Event;
 use gateway_core::chat::{Party, Side};
 use gateway_core::config;
 use gateway_core::id::{ActivityId, Lot, OrderNo, PrincipalId, SkuId};
-use gateway_core::ports::{Admission as _, LotLease, Notices as _, SaleLedger as _};
+use gateway_core::ports::{Admission as _, LotLease, SaleLedger as _};
 use gateway_core::sale::{
     Admit, CreateOutcome, LotRecord, NewActivity, NewProduct, OrderKey, OrderResult, PublishOutcome, SaleAttempt, SaleStock, Shard,
     SkuUpsert, order_no,
