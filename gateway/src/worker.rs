@@ -11,7 +11,11 @@ pub(crate) mod payments;
 mod reconcile;
 mod refunds;
 mod relay;
+#[cfg(test)]
+mod rig;
 mod share;
+#[cfg(test)]
+mod tests;
 mod timer;
 
 use std::sync::Arc;

@@ -126,9 +126,9 @@ impl Hand {
         Self { lease, record, tasks }
     }
 
-    /// Whether every task is at work; one that ended was fenced, or has a bug.
-    fn is_whole(&mut self) -> bool {
-        self.tasks.try_join_next().is_none()
+    /// Itself while every task is at work; one that ended was fenced, or has a bug.
+    fn whole(mut self) -> Option<Self> {
+        self.tasks.try_join_next().is_none().then_some(self)
     }
 }
 
@@ -179,15 +179,15 @@ fn take(node: &Arc<Node>, name: &str, hands: &mut BTreeMap<Lot, Hand>, in_hand: 
     let mut known = std::mem::take(hands);
     for one in in_hand {
         let lot = one.record.lot;
-        match known.remove(&lot) {
-            Some(mut hand) if hand.lease == one.lease && hand.is_whole() => {
+        let kept = known.remove(&lot).filter(|hand| hand.lease == one.lease).and_then(Hand::whole);
+        let hand = match kept {
+            Some(hand) => {
                 hand.record.send_replace(one.record);
-                hands.insert(lot, hand);
+                hand
             }
-            Some(_) | None => {
-                hands.insert(lot, Hand::start(node, name, one));
-            }
-        }
+            None => Hand::start(node, name, one),
+        };
+        hands.insert(lot, hand);
     }
 }
 

@@ -156,11 +156,14 @@ impl Orders {
     async fn tell(&self, results: &[(&str, OrderNo, OrderResult)]) -> PortResult<()> {
         let stored: Vec<_> = results.iter().map(|(_, order_no, result)| (order_no.clone(), result.clone())).collect();
         self.desk.admission.put_results(&stored).await?;
-        stream::iter(results)
-            .map(async |(event, order_no, result)| self.desk.announce(&format!("{order_no}:{event}"), order_no, result).await)
-            .buffer_unordered(ABREAST)
-            .try_collect()
-            .await
+        // Made beforehand: a closure that borrows is not general enough for a task that moves between threads.
+        let keyed = results.iter().map(|(event, order_no, result)| (format!("{order_no}:{event}"), order_no, result));
+        let told: Vec<_> = keyed.map(|(key, order_no, result)| self.announce(key, order_no, result)).collect();
+        stream::iter(told).buffer_unordered(ABREAST).try_collect().await
+    }
+
+    async fn announce(&self, key: String, order_no: &OrderNo, result: &OrderResult) -> PortResult<()> {
+        self.desk.announce(&key, order_no, result).await
     }
 
     async fn acknowledge(&mut self, ids: Vec<String>) -> PortResult<()> {

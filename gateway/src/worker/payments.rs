@@ -96,7 +96,7 @@ async fn answer(node: &Node, Request { payload, reply }: Request) {
 }
 
 /// Books a payment and says what became of it.
-async fn pay(desk: &Desk, payload: &[u8], now: UnixMillis) -> Value {
+pub(super) async fn pay(desk: &Desk, payload: &[u8], now: UnixMillis) -> Value {
     let bad = |message: &str| json!({ "code": "BAD_REQUEST", "message": message });
     if payload.len() > BYTES_MAX {
         return bad("the message is too long");

@@ -37,7 +37,9 @@ impl Timer {
         let deadline = UnixMillis(now.0.saturating_sub(grace));
         let closed = self.desk.ledger.expire(deadline, CLOSED_MAX as u32, now).await?;
         self.desk.metrics.orders_closed.with_label_values(&["expired"]).inc_by(closed.len() as u64);
-        stream::iter(&closed).for_each_concurrent(ABREAST, |order| self.tell(order)).await;
+        // Made beforehand: a closure that borrows is not general enough for a task that moves between threads.
+        let told: Vec<_> = closed.iter().map(|order| self.tell(order)).collect();
+        stream::iter(told).buffer_unordered(ABREAST).collect::<()>().await;
         let open = self.desk.ledger.letters_open().await?;
         self.desk.metrics.compensations_open.set(i64::try_from(open).unwrap_or(i64::MAX));
         Ok(closed.len())

@@ -1,6 +1,7 @@
 //! The whole system, as clients and operators meet it: real `sluice` processes, real Redis, NATS and MariaDB, loopback only.
 //!
 //! `cluster`, `dev` and `process` start and kill things. `edge`, `admin`, `raw`, `chat_socket` and `ledger` speak to them;
+//! `operating` types what an operator types;
 //! `buyer`, `chat_client` and `conversation` behave as good clients do. `upstream` is what a gateway passes requests on to.
 //! The other modules are tests, one subject each.
 //! Every wait is for a state that can be seen and ends at a deadline; every port is a free one.
@@ -18,6 +19,7 @@ mod edge;
 mod http;
 mod issuer;
 mod ledger;
+mod operating;
 mod process;
 mod raw;
 mod rollout_rig;
@@ -35,13 +37,16 @@ mod browser;
 mod chat;
 mod chat_basics;
 mod chat_faults;
+mod compensating;
 mod evidence;
 mod forged_tokens;
 mod framing;
 mod handover;
 mod key_sets;
+mod lives;
 mod losses;
 mod outages;
+mod paying;
 mod phases;
 mod policies;
 mod proxying;

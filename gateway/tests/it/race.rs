@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use futures::future::try_join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use rand::rngs::StdRng;
@@ -100,10 +100,16 @@ async fn sells_each_unit_once_and_tells_every_buyer() {
         let peeked = edge.result(cluster.edge(0), &stranger.token, &order_no(answer)).await.unwrap();
         peeked.assert_refusal(404, "NOT_FOUND");
     }
-    let sale = cluster.admin(1).get(&format!("/admin/activities/{}", lot.activity)).await.unwrap();
+    let sale = until("the books agree", RECOVERED, async || {
+        let sale = cluster.admin(1).get(&format!("/admin/activities/{}", lot.activity)).await?;
+        let invariants = sale["products"][0]["invariants"].as_object().context("invariants")?.clone();
+        ensure!(invariants.len() == 4 && invariants.values().all(|holds| holds == true), "{sale}");
+        Ok(Some(sale))
+    })
+    .await
+    .unwrap();
     let product = &sale["products"][0];
     assert_eq!((&product["sold"], &product["sale"]["left"]), (&Value::from(UNITS), &Value::from(0)), "{sale}");
-    assert!(product["invariants"].as_object().unwrap().values().all(|holds| holds == true), "{sale}");
 }
 
 /// A buyer's open chat, and the result that was pushed to it.

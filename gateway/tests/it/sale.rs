@@ -38,20 +38,30 @@ impl Terms {
     }
 }
 
-/// Publishes and pre-heats a sale. Each `sku` is for one test.
-pub(crate) async fn open(admin: &Admin, sku: u64, terms: Terms) -> anyhow::Result<Lot> {
+/// Creates the SKU, or adds to it.
+pub(crate) async fn stock_up(admin: &Admin, sku: u64) -> anyhow::Result<()> {
     let body = json!({ "skuId": sku.to_string(), "name": "手冲咖啡壶", "priceCents": 29_900, "stock": WAREHOUSE });
-    admin.post("/admin/skus", &body).await?;
+    admin.post("/admin/skus", &body).await.map(drop)
+}
+
+/// Publishes a sale and leaves the rest to the workers. Each `sku` is for one test.
+pub(crate) async fn publish(admin: &Admin, sku: u64, terms: Terms, pay_ttl_s: u32) -> anyhow::Result<Lot> {
+    stock_up(admin, sku).await?;
     let Terms { stock, per_user, starts_in_s, ends_in_s } = terms;
     let wanted = json!({
-        "title": "今晚八点", "payTtlSeconds": 1_800,
+        "title": "今晚八点", "payTtlSeconds": pay_ttl_s,
         "startAt": (now_s() + starts_in_s) * 1_000, "endAt": (now_s() + ends_in_s) * 1_000,
         "products": [{ "skuId": sku.to_string(), "priceCents": 9_900, "stock": stock, "perUser": per_user }],
     });
     let created = admin.post("/admin/activities", &wanted).await?;
     let activity = created["activityId"].as_str().and_then(|id| id.parse().ok()).with_context(|| format!("no activityId in {created}"))?;
-    for step in ["publish", "preheat"] {
-        admin.post(&format!("/admin/activities/{activity}/{step}"), &json!({})).await?;
-    }
+    admin.post(&format!("/admin/activities/{activity}/publish"), &json!({})).await?;
     Ok(Lot { activity, sku })
+}
+
+/// Publishes and pre-heats a sale. Each `sku` is for one test.
+pub(crate) async fn open(admin: &Admin, sku: u64, terms: Terms) -> anyhow::Result<Lot> {
+    let lot = publish(admin, sku, terms, 1_800).await?;
+    admin.post(&format!("/admin/activities/{}/preheat", lot.activity), &json!({})).await?;
+    Ok(lot)
 }

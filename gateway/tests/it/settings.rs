@@ -35,6 +35,8 @@ chat.presence_ttl_ms = 6000
 chat.position_check_ms = 1000
 worker.reclaim_idle_ms = 1000
 worker.lease_ms = 2000
+worker.reconcile_ms = 500
+sale.pay_grace_ms = 1000
 plugins.dir = "{plugins}"
 "#,
         secret = tokens::SECRET,
