@@ -1,6 +1,7 @@
 //! The command line. Exit codes: 0 done, 1 refused or failed, 2 wrong use.
 
 mod activity;
+mod bench;
 mod check;
 mod cluster;
 mod compensation;
@@ -60,6 +61,9 @@ enum Command {
     /// What could not be done, and what an operator decides about it, on a running cluster.
     #[command(subcommand)]
     Compensation(compensation::Command),
+    /// Load against private services that are started for it, with figures and a verdict.
+    #[command(subcommand)]
+    Bench(bench::Command),
 }
 
 #[derive(Debug, Args)]
@@ -82,6 +86,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::List(command) => list::run(&command),
         Command::Activity(command) => activity::run(&command),
         Command::Compensation(command) => compensation::run(&command),
+        Command::Bench(command) => bench::run(&command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
