@@ -8,6 +8,8 @@ mod policy;
 mod process;
 mod proxy;
 mod report;
+mod seckill;
+mod sluice;
 mod swap;
 
 use std::path::Path;
@@ -23,6 +25,8 @@ pub(crate) enum Bench {
     Proxy(Load),
     /// What exchanging a policy every 50 ms does to the requests under way.
     Swap(Load),
+    /// What an attempt in a flash sale costs, won and sold out, and in nginx with Lua; orders written per second; memory per buyer.
+    Seckill(seckill::Options),
 }
 
 /// How long and how often.
@@ -47,5 +51,6 @@ pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
         Bench::Policy => policy::run(root),
         Bench::Proxy(load) => proxy::run(root, load),
         Bench::Swap(load) => swap::run(root, load),
+        Bench::Seckill(options) => seckill::run(root, options),
     }
 }

@@ -72,15 +72,18 @@ impl Run {
     pub fn is_well(&self) -> bool {
         self.tally.is_well() && self.broken.is_empty()
     }
-
-    /// What there is to say of it in one line.
-    #[must_use]
-    pub fn line(&self) -> String {
-        table::line(self)
-    }
 }
 
-/// Prints the runs, as text or as one JSON object.
+/// Prints one of several runs as a line of a table, the first under its head.
+pub fn print_line(out: &mut dyn Write, run: &Run) -> anyhow::Result<()> {
+    if run.run == 1 {
+        writeln!(out, "{}", table::HEAD)?;
+    }
+    writeln!(out, "{}", table::line(run))?;
+    Ok(())
+}
+
+/// Prints the end of the runs: a single one in full, and the sums; or all of them as one JSON object.
 pub fn print(out: &mut dyn Write, runs: &[Run], json: bool) -> anyhow::Result<()> {
     let sum = |of: fn(&Tally) -> u64| runs.iter().map(|run| of(&run.tally)).sum::<u64>();
     let (oversold, lost, stuck) = (sum(|tally| tally.oversold), sum(|tally| tally.lost), sum(|tally| tally.stuck));
@@ -89,9 +92,8 @@ pub fn print(out: &mut dyn Write, runs: &[Run], json: bool) -> anyhow::Result<()
         writeln!(out, "{}", json!({ "runs": runs, "oversold": oversold, "lost": lost, "stuck": stuck, "well": well }))?;
         return Ok(());
     }
-    match runs {
-        [run] => write!(out, "{}", table::one(run))?,
-        runs => write!(out, "{}", table::many(runs))?,
+    if let [run] = runs {
+        write!(out, "{}", table::one(run))?;
     }
     writeln!(out, "\noversold {oversold}, lost {lost}, stuck {stuck}")?;
     Ok(())

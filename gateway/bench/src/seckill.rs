@@ -25,7 +25,7 @@ use self::chaos::Plan;
 use self::ledger::Ledger;
 use self::sale::Sale;
 use crate::load::{Client, Latencies, arrivals};
-use crate::report::{PerAttempt, Run, Tally, Visit};
+use crate::report::{self, PerAttempt, Run, Tally, Visit};
 use crate::rig::{Cpu, Rig, Shape};
 use crate::{Sign, program, say, stopped};
 
@@ -126,13 +126,13 @@ async fn sales(options: &Options, sign: Sign<'_>, out: &mut (dyn Write + Send)) 
     let mut runs = Vec::new();
     for run in 0..options.runs {
         let done = sale(options, sign, &rig, run, seed.wrapping_add(run.into())).await?;
-        if options.runs > 1 {
-            say(&done.line());
+        if options.runs > 1 && !options.json {
+            report::print_line(out, &done)?;
         }
         runs.push(done);
     }
     let well = runs.iter().all(Run::is_well);
-    crate::report::print(out, &runs, options.json)?;
+    report::print(out, &runs, options.json)?;
     if options.keep {
         writeln!(out, "{}", serde_json::to_string(&rig.places().await?)?)?;
         say("everything is left running; Ctrl-C ends it");

@@ -29,6 +29,7 @@ mod wait;
 
 mod accounts;
 mod bad_input;
+mod bench;
 mod bots;
 mod browser;
 mod chat;

@@ -69,7 +69,8 @@ impl Process {
     }
 }
 
-fn cpu_seconds_of(pid: u32) -> Result<f64> {
+/// CPU time of one process so far, in seconds.
+pub(super) fn cpu_seconds_of(pid: u32) -> Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).context("read stat")?;
     // The second field is a name in parentheses that may hold anything.
     let (_, rest) = stat.rsplit_once(')').context("stat has no name")?;

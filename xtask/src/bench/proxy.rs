@@ -12,8 +12,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::bench::process::{Process, free_address};
-use crate::bench::{Load, machine, report};
-use crate::cargo::cargo;
+use crate::bench::{Load, machine, report, sluice};
 
 const SERVER_CORE: u32 = 0;
 const LOAD_CORE: u32 = 1;
@@ -79,14 +78,8 @@ pub(super) fn run(root: &Path, load: &Load) -> Result<()> {
 
 impl Rig {
     pub(super) fn start(root: &Path, profile: &str) -> Result<Self> {
+        let sluice = sluice::build(root, profile)?;
         let target = root.join("target");
-        let status = cargo(root)
-            .args(["build", "--locked", "--profile", profile, "--package", "gateway"])
-            .env("CARGO_TARGET_DIR", &target)
-            .status()
-            .context("start cargo")?;
-        ensure!(status.success(), "cargo could not build Sluice");
-        let folder = if profile == "dev" { "debug" } else { profile };
         let dir = target.join("bench");
         fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
         let upstream = free_address()?;
@@ -97,7 +90,6 @@ impl Rig {
         let file = file.display().to_string();
         let mut nginx = Process::start("nginx", LOAD_CORE, &["nginx", "-c", &file, "-p", &dir.display().to_string()], &log)?;
         nginx.listening(upstream, &log)?;
-        let sluice = target.join(folder).join("sluice");
         let mut rig =
             Self { envoy: envoy(root)?, plugins: target.join("plugins"), token: String::new(), _upstream: nginx, dir, sluice, upstream };
         rig.token = rig.mint(root)?;
@@ -232,7 +224,7 @@ impl Rig {
 }
 
 /// A file of xtask/bench with its places filled in.
-fn fill(root: &Path, name: &str, values: &[(&str, &str)]) -> Result<String> {
+pub(super) fn fill(root: &Path, name: &str, values: &[(&str, &str)]) -> Result<String> {
     let path = root.join("xtask/bench").join(name);
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     Ok(values.iter().fold(text, |text, (place, value)| text.replace(place, value)))

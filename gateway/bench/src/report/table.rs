@@ -35,13 +35,8 @@ pub(super) fn one(run: &Run) -> String {
     text
 }
 
-/// Several runs, one a line.
-pub(super) fn many(runs: &[Run]) -> String {
-    let lines = std::iter::once(HEAD.to_owned()).chain(runs.iter().map(line));
-    lines.fold(String::new(), |text, line| text + &line + "\n")
-}
-
-const HEAD: &str =
+/// The columns of [`line`].
+pub(super) const HEAD: &str =
     "run        seed  attempts  repeated   p50 ms   p99 ms  p99.9 ms  last ms  admitted  persisted  oversold  lost  stuck  books";
 
 /// One run in the columns of [`HEAD`].
