@@ -13,6 +13,7 @@ mod store;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -142,9 +143,11 @@ pub struct Rig {
     workers: Vec<Member>,
     store: Store,
     services: Services,
-    folder: TempDir,
+    folder: PathBuf,
     config: PathBuf,
     program: PathBuf,
+    /// Removes the folder when it is dropped, last of all.
+    cleanup: Mutex<TempDir>,
 }
 
 impl Rig {
@@ -152,13 +155,14 @@ impl Rig {
     pub async fn start(shape: &Shape) -> anyhow::Result<Self> {
         settings::check_plugins(&shape.plugins)?;
         let services = block_in_place(Services::start)?;
-        let folder = tempfile::Builder::new().prefix("sluice-bench-").tempdir()?;
-        let config = folder.path().join("sluice.toml");
+        let cleanup = tempfile::Builder::new().prefix("sluice-bench-").tempdir()?;
+        let folder = cleanup.path().to_owned();
+        let config = folder.join("sluice.toml");
         std::fs::write(&config, settings::text(shape, &services)).with_context(|| format!("writing {}", config.display()))?;
         let store = Store::new(&services.redis.url()).await?;
         let members = |kind, count| (0..count).map(|index| Member::new(kind, index)).collect();
         let (nodes, workers) = (members(Kind::Node, shape.nodes), members(Kind::Worker, shape.workers));
-        let rig = Self { nodes, workers, store, services, folder, config, program: shape.program.clone() };
+        let rig = Self { nodes, workers, store, services, folder, config, program: shape.program.clone(), cleanup: Mutex::new(cleanup) };
         process::run(&rig.program, &["migrate", "--config", &rig.config.display().to_string()]).await?;
         for member in rig.workers.iter().chain(&rig.nodes) {
             rig.start_member(member).await?;
@@ -270,13 +274,13 @@ impl Rig {
     }
 
     /// What the processes said, for somebody who looks for a fault, in a folder that stays.
-    pub fn keep_logs(&mut self) -> &Path {
-        self.folder.disable_cleanup(true);
-        self.folder.path()
+    pub fn keep_logs(&self) -> &Path {
+        self.cleanup.lock().unwrap_or_else(PoisonError::into_inner).disable_cleanup(true);
+        &self.folder
     }
 
     async fn start_member(&self, member: &Member) -> anyhow::Result<()> {
-        member.start(&self.program, &self.config, self.folder.path()).await
+        member.start(&self.program, &self.config, &self.folder).await
     }
 
     async fn ready(&self, node: usize) -> anyhow::Result<()> {

@@ -122,26 +122,31 @@ pub async fn run(options: &Options, sign: Sign<'_>, out: &mut (dyn Write + Send)
 async fn sales(options: &Options, sign: Sign<'_>, out: &mut (dyn Write + Send)) -> anyhow::Result<bool> {
     let seed = options.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
     say(&format!("starting Redis, NATS, MariaDB, {} nodes and {} workers", options.nodes, options.workers));
-    let mut rig = Arc::new(Rig::start(&options.shape()?).await?);
-    let mut runs = Vec::new();
-    for run in 0..options.runs {
-        let done = sale(options, sign, &rig, run, seed.wrapping_add(run.into())).await?;
-        if options.runs > 1 && !options.json {
-            report::print_line(out, &done)?;
-        }
-        runs.push(done);
+    let rig = Arc::new(Rig::start(&options.shape()?).await?);
+    let done = in_turn(options, sign, &rig, seed, out).await;
+    if !matches!(done, Ok(true)) {
+        say(&format!("what the processes said is in {}", rig.keep_logs().display()));
     }
-    let well = runs.iter().all(Run::is_well);
-    report::print(out, &runs, options.json)?;
     if options.keep {
         writeln!(out, "{}", serde_json::to_string(&rig.places().await?)?)?;
         say("everything is left running; Ctrl-C ends it");
         stopped().await?;
     }
-    if !well && let Some(rig) = Arc::get_mut(&mut rig) {
-        say(&format!("the logs are in {}", rig.keep_logs().display()));
+    done
+}
+
+/// Every sale, and what is printed of it.
+async fn in_turn(options: &Options, sign: Sign<'_>, rig: &Arc<Rig>, seed: u64, out: &mut (dyn Write + Send)) -> anyhow::Result<bool> {
+    let mut runs = Vec::new();
+    for run in 0..options.runs {
+        let done = sale(options, sign, rig, run, seed.wrapping_add(run.into())).await?;
+        if options.runs > 1 && !options.json {
+            report::print_line(out, &done)?;
+        }
+        runs.push(done);
     }
-    Ok(well)
+    report::print(out, &runs, options.json)?;
+    Ok(runs.iter().all(Run::is_well))
 }
 
 /// One sale with buyers of its own.

@@ -54,7 +54,7 @@ async fn kept(options: &Options, sign: Sign<'_>, out: &mut (dyn Write + Send)) -
     };
     let rig = Rig::start(&shape).await?;
     let users: Vec<String> = (0..options.tokens).map(|number| format!("buyer-{number}")).collect();
-    let tokens = rig.folder.path().join("tokens.txt");
+    let tokens = rig.folder.join("tokens.txt");
     std::fs::write(&tokens, sign(rig.config(), &users)?.join("\n")).with_context(|| format!("writing {}", tokens.display()))?;
     let mut places = serde_json::to_value(rig.places().await?)?;
     places["tokens"] = json!(tokens);

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use super::LOAD_CORE;
 
 /// Longest run; it ends when every user had a turn.
-const SECONDS_MAX: u32 = 300;
+const SECONDS_MAX: u32 = 120;
 
 /// Who tries: `count` users from line `first` of `tokens`.
 pub(super) struct Attempts<'a> {
