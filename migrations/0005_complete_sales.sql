@@ -25,10 +25,14 @@ alter table seckill_order
   add column revision smallint unsigned not null default 0;
 
 alter table orders
+  -- The timer asks seckill_order, which knows the lot.
+  drop key ix_orders_expire,
   -- Which of the buyer's orders for its lot it is, and how often it was closed and revived: known also when the row of
   -- seckill_order went on to a later one.
   add column gen smallint unsigned not null default 0,
   add column revision smallint unsigned not null default 0;
+
+-- A task of the outbox that is done is deleted: its state 1 is not written.
 
 -- What each payment did. Written first by whoever takes one, so that two transactions with one payment meet here.
 create table payment (

@@ -120,12 +120,13 @@ async fn known(tx: &mut Transaction<'_, MySql>, lot: Lot, events: &[OrderEvent])
     Ok(known)
 }
 
-/// The rows of new orders as one parameter, shared by the statements that write them.
+/// The rows of new orders as one parameter, shared by the statements that write them. Wider than the columns they go to:
+/// `json_table` cuts to fit, an insert refuses.
 macro_rules! new_orders {
     () => {
         "json_table(?, '$[*]' columns (order_no varchar(32) character set ascii collate ascii_bin path '$[0]', \
-         user_id varchar(64) character set ascii collate ascii_bin path '$[1]', qty smallint unsigned path '$[2]', \
-         gen smallint unsigned path '$[3]', epoch int unsigned path '$[4]', \
+         user_id varchar(64) character set ascii collate ascii_bin path '$[1]', qty bigint unsigned path '$[2]', \
+         gen bigint unsigned path '$[3]', epoch bigint unsigned path '$[4]', \
          stream_id varchar(255) character set utf8mb4 path '$[5]', amount_cents bigint unsigned path '$[6]')) j"
     };
 }

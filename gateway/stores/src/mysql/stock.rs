@@ -135,7 +135,7 @@ pub(super) async fn write_lines(
         "insert into stock_ledger (order_no, reason, activity_id, sku_id, delta, epoch, created_at) \
          select j.order_no, ?, j.activity, j.sku, j.delta, j.epoch, ? from json_table(?, '$[*]' columns ( \
          order_no varchar(32) character set ascii collate ascii_bin path '$[0]', activity bigint unsigned path '$[1]', \
-         sku bigint unsigned path '$[2]', delta int path '$[3]', epoch int unsigned path '$[4]')) j",
+         sku bigint unsigned path '$[2]', delta bigint path '$[3]', epoch bigint unsigned path '$[4]')) j",
     )
     .bind(reason.number())
     .bind(now)

@@ -68,7 +68,7 @@ pub(crate) fn database_url(database: &str) -> String {
 }
 
 pub(crate) async fn mysql_at(url: String) -> MysqlStore {
-    let settings = MysqlSettings { timeout: Duration::from_secs(20), connections_max: 8, ..MysqlSettings::new(url) };
+    let settings = MysqlSettings { timeout: Duration::from_secs(120), connections_max: 8, ..MysqlSettings::new(url) };
     let store = MysqlStore::connect(&settings).expect("a valid URL");
     store.migrate().await.expect("migrates");
     store
