@@ -21,6 +21,8 @@ pub enum Flaw {
     AcknowledgesFirst,
     /// What lost is not given back.
     ForgetsLosers,
+    /// What lost is given back first and acknowledged later, or by somebody who has lost the event.
+    ReleasesBesides,
     /// A task of the outbox is done once the store was told, whatever epoch it was in.
     RelaysIntoThePast,
     /// A task of the outbox is finished before it is done.
@@ -101,8 +103,10 @@ impl Clerk {
     async fn conclude(&self, shard: Shard, event: &OrderEvent, outcome: Persisted) -> PortResult<()> {
         let user = event.user.clone();
         if let Some(release) = order::release_of(event, outcome) {
-            if !self.has(Flaw::ForgetsLosers) {
+            if self.has(Flaw::ReleasesBesides) {
                 self.ports.admission.release(shard, &release).await?;
+            } else if !self.has(Flaw::ForgetsLosers) {
+                self.ports.admission.refuse(shard, &self.ports.name, &event.id, &release).await?;
             }
             // The number of an order that was never written is given out again when its buyer asks again.
             let held = self.ports.admission.held(shard, &user).await?;
