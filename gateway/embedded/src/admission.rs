@@ -183,6 +183,11 @@ impl Admission for EmbeddedAdmission {
         Ok(self.step(shard, |room, _| room.sale.release(release)).flatten())
     }
 
+    async fn refuse(&self, shard: Shard, consumer: &str, id: &str, release: &Release) -> PortResult<Option<StockVersion>> {
+        let refused = self.step(shard, |room, _| if room.log.take(consumer, id) { room.sale.release(release) } else { None });
+        Ok(refused.flatten())
+    }
+
     async fn reserve(&self, shard: Shard, user: &PrincipalId, reservation: &Reservation) -> PortResult<Reserved> {
         Ok(self.step(shard, |room, _| room.sale.reserve(user, reservation)).unwrap_or(Reserved::NoSale))
     }

@@ -108,6 +108,10 @@ impl Admission for Shaky {
         self.store.release(shard, release).await
     }
 
+    async fn refuse(&self, shard: Shard, consumer: &str, id: &str, release: &Release) -> PortResult<Option<StockVersion>> {
+        self.store.refuse(shard, consumer, id, release).await
+    }
+
     async fn reserve(&self, shard: Shard, user: &PrincipalId, reservation: &Reservation) -> PortResult<Reserved> {
         self.store.reserve(shard, user, reservation).await
     }

@@ -45,6 +45,11 @@ pub trait Admission: Send + Sync {
     /// Gives a reservation back, as [`crate::sale::Sale::release`] says; `None`: there was nothing to give back.
     async fn release(&self, shard: Shard, release: &Release) -> PortResult<Option<StockVersion>>;
 
+    /// Gives back what event `id` reserved, which did not become an order, and acknowledges the event, in one step; says when
+    /// units came back. Nothing happens when `consumer` has not claimed the event any more: an event that was given back
+    /// and judged again, or judged by somebody else meanwhile, could become an order without units.
+    async fn refuse(&self, shard: Shard, consumer: &str, id: &str, release: &Release) -> PortResult<Option<StockVersion>>;
+
     /// Gives a revived order its units again, as [`crate::sale::Sale::reserve`] says.
     async fn reserve(&self, shard: Shard, user: &PrincipalId, reservation: &Reservation) -> PortResult<Reserved>;
 

@@ -51,6 +51,17 @@ impl Log {
         due.iter().filter_map(hand_out).collect()
     }
 
+    /// Acknowledges an event that `consumer` has claimed; says whether it had.
+    pub(super) fn take(&mut self, consumer: &str, id: &str) -> bool {
+        let Ok(id) = id.parse() else { return false };
+        let claim = self.entries.get(&id).and_then(|entry| entry.claim.as_ref());
+        let claimed = claim.is_some_and(|claim| claim.consumer == consumer);
+        if claimed {
+            self.entries.remove(&id);
+        }
+        claimed
+    }
+
     pub(super) fn acknowledge(&mut self, ids: &[String]) {
         for id in ids.iter().filter_map(|id| id.parse().ok()) {
             self.entries.remove(&id);

@@ -38,6 +38,8 @@ pub async fn all(store: &Arc<dyn Admission>, fresh: &Fresh, claim_idle: Duration
     who_had_an_order_closed_is_told_the_generation(&**store, fresh).await;
     a_release_without_an_epoch_is_good_under_any(&**store, fresh).await;
     racing_releases_give_back_once(store, fresh).await;
+    a_refused_event_is_given_back_and_acknowledged_at_once(&**store, fresh).await;
+    whoever_lost_an_event_refuses_nothing(&**store, fresh, claim_idle).await;
     a_revived_order_gets_its_units_whatever_came_first(&**store, fresh).await;
     a_revived_order_waits_for_units_and_for_its_place(&**store, fresh).await;
     units_travel_between_shards_once(&**store, fresh).await;
@@ -533,6 +535,45 @@ pub async fn racing_releases_give_back_once(store: &Arc<dyn Admission>, fresh: &
         won += u32::from(racer.await.expect("racer"));
     }
     assert_eq!((won, left(&**store, shard).await), (1, 3));
+}
+
+/// An event that comes again was not given back, and one that was given back does not come again.
+pub async fn a_refused_event_is_given_back_and_acknowledged_at_once(store: &dyn Admission, fresh: &Fresh) {
+    let shard = selling(store, fresh, 3, 2).await;
+    let (one, two) = (attempt(fresh, 2), attempt(fresh, 1));
+    for attempt in [&one, &two] {
+        assert_eq!(admit(store, shard, attempt).await, Admit::Admitted);
+    }
+    let events = claim(store, shard, "c", 10).await;
+    let refuse = async |consumer: &str, id: &str, what: &Release| store.refuse(shard, consumer, id, what).await.expect("refuse");
+    let at = Some(StockVersion { epoch: 1, returns: 1 });
+    assert_eq!(refuse("c", &events[0].id, &release_of(&one, 1)).await, at);
+    assert_eq!(refuse("c", &events[0].id, &release_of(&one, 1)).await, None, "twice");
+    assert_eq!((left(store, shard).await, store.backlog(shard).await.expect("backlog")), (2, 1));
+    assert_eq!(users(&claim(store, shard, "c", 10).await), std::slice::from_ref(&two.user));
+    assert_eq!(refuse("c", &events[1].id, &release_of(&two, 2)).await, None, "of another epoch, nothing comes back");
+    assert_eq!((left(store, shard).await, store.backlog(shard).await.expect("backlog")), (2, 0), "but it was answered");
+    assert_eq!(store.refuse(a_shard(fresh), "c", "1-0", &release_of(&one, 1)).await.expect("refuse"), None);
+}
+
+/// Somebody else has it, and may have made an order of it.
+pub async fn whoever_lost_an_event_refuses_nothing(store: &dyn Admission, fresh: &Fresh, claim_idle: Duration) {
+    let shard = selling(store, fresh, 2, 1).await;
+    let buyers = [attempt(fresh, 1), attempt(fresh, 1)];
+    for attempt in &buyers {
+        assert_eq!(admit(store, shard, attempt).await, Admit::Admitted);
+    }
+    let events = claim(store, shard, "slow", 1).await;
+    let refuse =
+        async |consumer: &str, n: usize, id: &str| store.refuse(shard, consumer, id, &release_of(&buyers[n], 1)).await.expect("refuse");
+    let unclaimed = claim(store, shard, "other", 1).await;
+    assert_eq!(refuse("slow", 1, &unclaimed[0].id).await, None, "never its own");
+    eventually("an abandoned event is handed out again", || async { (claim(store, shard, "heir", 10).await.len() == 2).then_some(()) })
+        .await;
+    assert_eq!(refuse("slow", 0, &events[0].id).await, None, "after {claim_idle:?} it is another's");
+    assert_eq!((left(store, shard).await, store.backlog(shard).await.expect("backlog")), (0, 2));
+    assert!(refuse("heir", 0, &events[0].id).await.is_some());
+    assert_eq!((left(store, shard).await, store.backlog(shard).await.expect("backlog")), (1, 1));
 }
 
 /// The release first or the reservation first, each twice: the units are held once and stay held.

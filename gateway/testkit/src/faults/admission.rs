@@ -36,6 +36,10 @@ impl Admission for Faulty<dyn Admission> {
         self.faults.around(Store::Redis, self.port.release(shard, release)).await
     }
 
+    async fn refuse(&self, shard: Shard, consumer: &str, id: &str, release: &Release) -> PortResult<Option<StockVersion>> {
+        self.faults.around(Store::Redis, self.port.refuse(shard, consumer, id, release)).await
+    }
+
     async fn reserve(&self, shard: Shard, user: &PrincipalId, reservation: &Reservation) -> PortResult<Reserved> {
         self.faults.around(Store::Redis, self.port.reserve(shard, user, reservation)).await
     }

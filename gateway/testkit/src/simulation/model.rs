@@ -2,6 +2,8 @@
 //!
 //! It has switches for doing it wrong, so that it can be shown that a run would notice.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use gateway_core::id::{Lot, OrderNo};
 use gateway_core::ports::{Installed, PortResult};
 use gateway_core::sale::activity::{Due, due};
@@ -17,20 +19,16 @@ use super::{Job, LEASE, PAY_GRACE, Ports, Process, Staff};
 pub enum Flaw {
     /// An event is acknowledged before it is in the ledger.
     AcknowledgesFirst,
-    /// A new epoch is raised while events of the old one wait.
-    RebuildsWithoutDraining,
-    /// What lost is given back under whatever epoch is in force.
-    ReleasesUnderAnyEpoch,
     /// What lost is not given back.
     ForgetsLosers,
+    /// What lost is given back first and acknowledged later, or by somebody who has lost the event.
+    ReleasesBesides,
     /// A task of the outbox is done once the store was told, whatever epoch it was in.
     RelaysIntoThePast,
     /// A task of the outbox is finished before it is done.
     FinishesFirst,
     /// Nobody looks whether the store is another one than it was.
     TrustsTheStore,
-    /// A sale is settled while events wait, and its later events are taken from nobody.
-    SettlesUnclosed,
 }
 
 /// The staff.
@@ -42,7 +40,7 @@ pub struct Model {
 
 impl Staff for Model {
     fn hire(&self, job: Job, ports: Ports) -> Process {
-        let clerk = Clerk { ports, flaw: self.flaw };
+        let clerk = Clerk { ports, transfers: AtomicU64::new(0), flaw: self.flaw };
         Box::pin(async move {
             loop {
                 clerk.ports.pause().await;
@@ -61,6 +59,8 @@ impl Staff for Model {
 
 struct Clerk {
     ports: Ports,
+    /// Names transfers.
+    transfers: AtomicU64,
     flaw: Option<Flaw>,
 }
 
@@ -102,12 +102,11 @@ impl Clerk {
 
     async fn conclude(&self, shard: Shard, event: &OrderEvent, outcome: Persisted) -> PortResult<()> {
         let user = event.user.clone();
-        if let Some(mut release) = order::release_of(event, outcome) {
-            if self.has(Flaw::ReleasesUnderAnyEpoch) {
-                release.epoch = None;
-            }
-            if !self.has(Flaw::ForgetsLosers) {
+        if let Some(release) = order::release_of(event, outcome) {
+            if self.has(Flaw::ReleasesBesides) {
                 self.ports.admission.release(shard, &release).await?;
+            } else if !self.has(Flaw::ForgetsLosers) {
+                self.ports.admission.refuse(shard, &self.ports.name, &event.id, &release).await?;
             }
             // The number of an order that was never written is given out again when its buyer asks again.
             let held = self.ports.admission.held(shard, &user).await?;
@@ -150,13 +149,11 @@ impl Clerk {
         if well {
             return Ok(());
         }
-        if !self.has(Flaw::RebuildsWithoutDraining) {
-            for shard in Shard::all(record.lot, record.shards) {
-                if let Some(sale) = self.ports.admission.stock(shard).await? {
-                    self.ports.admission.set_state(shard, sale.at.epoch, SaleState::Paused).await?;
-                }
-                waiting += self.ports.admission.backlog(shard).await?;
+        for shard in Shard::all(record.lot, record.shards) {
+            if let Some(sale) = self.ports.admission.stock(shard).await? {
+                self.ports.admission.set_state(shard, sale.at.epoch, SaleState::Paused).await?;
             }
+            waiting += self.ports.admission.backlog(shard).await?;
         }
         if waiting > 0 {
             return Ok(());
@@ -175,14 +172,12 @@ impl Clerk {
         let mut closed = Vec::new();
         for shard in Shard::all(record.lot, record.shards) {
             if let Some(sale) = self.ports.admission.stock(shard).await? {
-                if !self.has(Flaw::SettlesUnclosed) {
-                    self.ports.admission.set_state(shard, sale.at.epoch, SaleState::Closed).await?;
-                }
+                self.ports.admission.set_state(shard, sale.at.epoch, SaleState::Closed).await?;
                 closed.push((shard, sale.at.epoch));
             }
             waiting += self.ports.admission.backlog(shard).await?;
         }
-        if waiting > 0 && !self.has(Flaw::SettlesUnclosed) {
+        if waiting > 0 {
             return Ok(());
         }
         self.ports.ledger.settle(record.lot.activity).await?;
@@ -232,6 +227,10 @@ impl Clerk {
         if revived.is_some() {
             let reserved = self.ports.admission.reserve(shard, &release.user, &release.reservation).await?;
             fits = matches!(reserved, Reserved::Held | Reserved::NoSale);
+            if reserved == Reserved::NoUnits {
+                // They may lie in other shards; the next attempt finds them here.
+                self.gather(shard, record.shards, told, release.reservation.qty).await?;
+            }
         } else {
             self.ports.admission.release(shard, release).await?;
         }
@@ -239,6 +238,18 @@ impl Clerk {
         let Some(record) = self.record(lot).await? else { return Ok(true) };
         let over = matches!(record.state, ActivityState::Settled | ActivityState::Void);
         Ok(over || (fits && (told == record.epoch || self.has(Flaw::RelaysIntoThePast))))
+    }
+
+    /// Brings units of the other shards to where a revived order needs them.
+    async fn gather(&self, to: Shard, shards: u8, epoch: u32, wanted: u32) -> PortResult<()> {
+        for from in Shard::all(to.lot, shards).filter(|from| *from != to) {
+            let id = format!("{}-{}", self.ports.name, self.transfers.fetch_add(1, Ordering::Relaxed));
+            let units = self.ports.admission.send(from, &id, to.index, wanted).await?;
+            if units > 0 {
+                self.ports.admission.receive(to, epoch, &id, units).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn record(&self, lot: Lot) -> PortResult<Option<LotRecord>> {
