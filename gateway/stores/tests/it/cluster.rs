@@ -9,7 +9,7 @@ use gateway_stores::RedisStore;
 use gateway_testkit::conformance;
 use gateway_testkit::services::{Redis, RedisCluster};
 
-use crate::shared::{FRESH, RECLAIM_IDLE, attempt, eventually, redis_at, shard, terms};
+use crate::shared::{FRESH, RECLAIM_IDLE, attempt, eventually, redis_at, shard, terms, unless_away};
 
 static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a folder"));
 static CLUSTER: LazyLock<RedisCluster> = LazyLock::new(|| RedisCluster::start(FOLDER.path()).expect("starts"));
@@ -84,10 +84,17 @@ async fn a_killed_node_comes_back_with_another_life_and_the_others_keep_theirs()
     }
     let node = &cluster.nodes()[1];
     node.kill();
+    let away = async |shard: Shard| unless_away(store.admit(shard, &[attempt(1)]).await).is_none();
+    let mut unreachable = 0;
+    for shard in &shards {
+        unreachable += usize::from(away(*shard).await);
+    }
+    // The node's own ones at once, and all of them when the others have noticed that slots are missing.
+    assert!(unreachable > 0, "no shard is away with one of three nodes");
     node.restart().expect("restarts");
     let mut changed = 0;
     for (shard, before) in shards.iter().zip(before) {
-        eventually("the shard sells again", || async { store.admit(*shard, &[attempt(1)]).await.is_ok() }).await;
+        eventually("the shard sells again", || async { unless_away(store.admit(*shard, &[attempt(1)]).await).is_some() }).await;
         changed += usize::from(store.incarnation(*shard).await.expect("answers") != before);
     }
     assert!((1..12).contains(&changed), "{changed} of 12 shards have another life");
