@@ -148,3 +148,23 @@ async fn a_slot_that_moves_while_it_sells_goes_unnoticed() {
     assert_eq!((store.backlog(shard).await.expect("answers"), u64::from(survey.stock.left)), (sold, 1_000_000 - sold));
     assert!(sold >= admitted.load(Ordering::Relaxed));
 }
+
+#[tokio::test]
+async fn a_replica_takes_over_with_another_life_and_what_was_replicated() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cluster = RedisCluster::start(folder.path()).expect("starts");
+    let store = redis_at(&cluster.url());
+    let shard = shard();
+    store.install(shard, &terms(1, 10)).await.expect("installs");
+    let life = store.incarnation(shard).await.expect("answers");
+    let holds = |node: &&Redis| node.command(&["INFO", "server"]).expect("answers").contains(life.split('.').next().expect("a run"));
+    let primary = cluster.nodes().iter().find(holds).expect("somebody holds it");
+    let replica = cluster.replica(folder.path(), "replica", primary).expect("starts");
+    assert_eq!(store.admit(shard, &[attempt(1)]).await.expect("answers"), [Admit::Admitted]);
+    let has_both = || replica.command(&["INFO", "keyspace"]).expect("answers").contains("keys=3");
+    eventually("the replica has sale, buyers and events", || async { has_both() }).await;
+    primary.kill();
+    eventually("the shard sells again", || async { unless_away(store.admit(shard, &[attempt(1)]).await).is_some() }).await;
+    assert_eq!(store.stock(shard).await.expect("answers").map(|stock| stock.left), Some(8));
+    assert_ne!(store.incarnation(shard).await.expect("answers"), life);
+}
