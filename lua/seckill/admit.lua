@@ -45,10 +45,10 @@ for at = 1, #ARGV, 4 do
 end
 local known = redis.call('HMGET', KEYS[2], unpack(users))
 
-local held, taken = {}, 0
+local held, taken, short = {}, 0, nil
 local answers, buyers, events = {}, {}, {}
-for i, user in ipairs(users) do
-  local qty, order, generation = ARGV[4 * i - 2], ARGV[4 * i - 1], ARGV[4 * i]
+for i = 1, #users do
+  local user, qty, order, generation = users[i], ARGV[4 * i - 2], ARGV[4 * i - 1], ARGV[4 * i]
   local units = tonumber(qty)
   local has, due = held[user] or known[i], '0'
   if has and string.byte(has) == 126 then
@@ -61,11 +61,13 @@ for i, user in ipairs(users) do
   elseif units > limit then
     answers[i] = 'LIMIT'
   elseif units > left - taken then
-    answers[i] = 'SOLDOUT ' .. (left - taken) .. ' ' .. epoch .. ' ' .. (sale[7] or '0')
+    -- Most of a flash sale hears this; the words are made once.
+    short = short or 'SOLDOUT ' .. (left - taken) .. ' ' .. epoch .. ' ' .. (sale[7] or '0')
+    answers[i] = short
   elseif generation ~= due then
     answers[i] = 'AGAIN ' .. due
   else
-    taken = taken + units
+    taken, short = taken + units, nil
     held[user] = qty .. ':' .. order
     buyers[#buyers + 1] = user
     buyers[#buyers + 1] = held[user]

@@ -218,6 +218,8 @@ impl Failure for RedisError {
             RedisError::kind(self),
             ErrorKind::Io
                 | ErrorKind::ClusterConnectionNotFound
+                // Between the death of a primary and the next one the Sentinels name none.
+                | ErrorKind::MasterNameNotFoundBySentinel
                 | ErrorKind::Server(
                     ServerErrorKind::BusyLoading
                         | ServerErrorKind::TryAgain

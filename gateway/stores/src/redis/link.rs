@@ -2,8 +2,8 @@
 //! carries commands.
 //!
 //! Beside this file: `address`, what the URL says; `primary`, the connection to one server. What never happens here: sending a
-//! command a second time to a server that may have carried it out; a Cluster's client does that, and every script may be run
-//! twice.
+//! command a second time to a server that may have carried it out. A Cluster's client does that: the steps of a sale are made to
+//! be repeated, and a budget that is charged twice errs on the careful side.
 
 mod address;
 mod primary;

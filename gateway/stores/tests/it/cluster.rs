@@ -9,7 +9,7 @@ use gateway_stores::RedisStore;
 use gateway_testkit::conformance;
 use gateway_testkit::services::{Redis, RedisCluster};
 
-use crate::shared::{FRESH, RECLAIM_IDLE, attempt, eventually, redis_at, shard, terms};
+use crate::shared::{FRESH, RECLAIM_IDLE, attempt, eventually, redis_at, shard, terms, unless_away};
 
 static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a folder"));
 static CLUSTER: LazyLock<RedisCluster> = LazyLock::new(|| RedisCluster::start(FOLDER.path()).expect("starts"));
@@ -84,10 +84,17 @@ async fn a_killed_node_comes_back_with_another_life_and_the_others_keep_theirs()
     }
     let node = &cluster.nodes()[1];
     node.kill();
+    let away = async |shard: Shard| unless_away(store.admit(shard, &[attempt(1)]).await).is_none();
+    let mut unreachable = 0;
+    for shard in &shards {
+        unreachable += usize::from(away(*shard).await);
+    }
+    // The node's own ones at once, and all of them when the others have noticed that slots are missing.
+    assert!(unreachable > 0, "no shard is away with one of three nodes");
     node.restart().expect("restarts");
     let mut changed = 0;
     for (shard, before) in shards.iter().zip(before) {
-        eventually("the shard sells again", || async { store.admit(*shard, &[attempt(1)]).await.is_ok() }).await;
+        eventually("the shard sells again", || async { unless_away(store.admit(*shard, &[attempt(1)]).await).is_some() }).await;
         changed += usize::from(store.incarnation(*shard).await.expect("answers") != before);
     }
     assert!((1..12).contains(&changed), "{changed} of 12 shards have another life");
@@ -140,4 +147,24 @@ async fn a_slot_that_moves_while_it_sells_goes_unnoticed() {
     let sold = survey.buyers.len() as u64;
     assert_eq!((store.backlog(shard).await.expect("answers"), u64::from(survey.stock.left)), (sold, 1_000_000 - sold));
     assert!(sold >= admitted.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn a_replica_takes_over_with_another_life_and_what_was_replicated() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cluster = RedisCluster::start(folder.path()).expect("starts");
+    let store = redis_at(&cluster.url());
+    let shard = shard();
+    store.install(shard, &terms(1, 10)).await.expect("installs");
+    let life = store.incarnation(shard).await.expect("answers");
+    let holds = |node: &&Redis| node.command(&["INFO", "server"]).expect("answers").contains(life.split('.').next().expect("a run"));
+    let primary = cluster.nodes().iter().find(holds).expect("somebody holds it");
+    let replica = cluster.replica(folder.path(), "replica", primary).expect("starts");
+    assert_eq!(store.admit(shard, &[attempt(1)]).await.expect("answers"), [Admit::Admitted]);
+    let has_both = || replica.command(&["INFO", "keyspace"]).expect("answers").contains("keys=3");
+    eventually("the replica has sale, buyers and events", || async { has_both() }).await;
+    primary.kill();
+    eventually("the shard sells again", || async { unless_away(store.admit(shard, &[attempt(1)]).await).is_some() }).await;
+    assert_eq!(store.stock(shard).await.expect("answers").map(|stock| stock.left), Some(8));
+    assert_ne!(store.incarnation(shard).await.expect("answers"), life);
 }

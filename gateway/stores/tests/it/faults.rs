@@ -31,6 +31,15 @@ async fn absent_services_are_unavailable_and_stop_nobody_from_starting() {
         MysqlStore::connect(&MysqlSettings { timeout: TIMEOUT, ..MysqlSettings::new("mysql://u:p@127.0.0.1:9/d") }).expect("starts");
     is_unavailable(redis.ping()).await;
     is_unavailable(redis.admit(shard(), &[attempt(1)])).await;
+    for url in ["redis-sentinel://127.0.0.1:9,127.0.0.1:9/main", "redis-cluster://127.0.0.1:9,127.0.0.1:9"] {
+        let redis = RedisStore::connect(&RedisSettings { timeout: TIMEOUT, ..RedisSettings::new(url) }).expect("starts");
+        for _ in 0..3 {
+            is_unavailable(redis.admit(shard(), &[attempt(1)])).await;
+            is_unavailable(redis.incarnation(shard())).await;
+        }
+        is_unavailable(redis.ping()).await;
+        is_unavailable(redis.warnings()).await;
+    }
     is_unavailable(bus.ping()).await;
     is_unavailable(bus.publish("x", Bytes::new())).await;
     is_unavailable(bus.subscribe("x")).await;

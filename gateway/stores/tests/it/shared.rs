@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use gateway_core::id::{Lot, OrderNo, PrincipalId};
-use gateway_core::ports::{LotLease, SaleLedger};
+use gateway_core::ports::{LotLease, PortErrorKind, PortResult, SaleLedger};
 use gateway_core::sale::{CreateOutcome, NewActivity, NewProduct, OrderEvent, PublishOutcome, SaleAttempt, SaleTerms, Shard, SkuUpsert};
 use gateway_core::time::UnixMillis;
 use gateway_stores::{MysqlSettings, MysqlStore, NatsBus, NatsSettings, RedisSettings, RedisStore};
@@ -87,6 +87,15 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, look: impl 
         }
     };
     assert!(tokio::time::timeout(PATIENCE, looking).await.is_ok(), "not within {PATIENCE:?}: {what}");
+}
+
+/// The answer; nothing while the service is away, which is the only excuse.
+pub(crate) fn unless_away<T>(answer: PortResult<T>) -> Option<T> {
+    match answer {
+        Ok(answer) => Some(answer),
+        Err(error) if error.kind == PortErrorKind::Unavailable => None,
+        Err(error) => panic!("{error:?}"),
+    }
 }
 
 pub(crate) fn now() -> UnixMillis {

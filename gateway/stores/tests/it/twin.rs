@@ -31,7 +31,7 @@ impl Dice {
     }
 
     fn user(&mut self) -> PrincipalId {
-        PrincipalId::parse(&format!("u{}", self.roll(5))).expect("valid")
+        PrincipalId::parse(&format!("u{}", self.roll(8))).expect("valid")
     }
 
     fn order_no(&mut self) -> OrderNo {
@@ -97,7 +97,7 @@ fn known(model: &Sale, like: &Survey) -> Survey {
 async fn step(store: &RedisStore, shard: Shard, model: &mut Sale, dice: &mut Dice) -> (String, String, String) {
     match dice.roll(12) {
         0..=4 => {
-            let attempts: Vec<_> = (0..1 + dice.roll(4))
+            let attempts: Vec<_> = (0..1 + dice.roll(8))
                 .map(|_| SaleAttempt {
                     user: dice.user(),
                     qty: 1 + dice.roll(5) as u32,
