@@ -113,6 +113,8 @@ impl Options {
 /// Runs the sales and prints what came of them to `out`; whether nothing was wrong. A signal ends everything that was started.
 pub async fn run(options: &Options, sign: Sign<'_>, out: &mut (dyn Write + Send)) -> anyhow::Result<bool> {
     tokio::select! {
+        // What is left running waits for the same signal, and then has a verdict.
+        biased;
         // Nothing is lost with a dropped run: what it started ends with it.
         done = sales(options, sign, out) => done,
         stopped = stopped() => stopped.and(Err(anyhow::anyhow!("stopped; everything that was started has been ended"))),
