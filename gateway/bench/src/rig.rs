@@ -250,8 +250,8 @@ impl Rig {
     /// Brings a part back and waits until it answers. Whether the others have noticed is not waited for.
     pub async fn restart(&self, part: Part) -> anyhow::Result<()> {
         match part {
-            Part::Worker(index) => self.start_member(&self.workers[index]).await,
-            Part::Node(index) => self.start_member(&self.nodes[index]).await,
+            Part::Worker(index) => self.bring_back(&self.workers[index]).await,
+            Part::Node(index) => self.bring_back(&self.nodes[index]).await,
             Part::Redis => {
                 block_in_place(|| self.services.redis.restart())?;
                 self.store.started().await
@@ -281,6 +281,17 @@ impl Rig {
 
     async fn start_member(&self, member: &Member) -> anyhow::Result<()> {
         member.start(&self.program, &self.config, &self.folder).await
+    }
+
+    /// As a supervisor does: what cannot start because a service is away is started again.
+    async fn bring_back(&self, member: &Member) -> anyhow::Result<()> {
+        let deadline = Instant::now() + READY_WITHIN;
+        loop {
+            match self.start_member(member).await {
+                Err(_) if Instant::now() < deadline => sleep(LOOK_EVERY).await,
+                done => return done,
+            }
+        }
     }
 
     async fn ready(&self, node: usize) -> anyhow::Result<()> {

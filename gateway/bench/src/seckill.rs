@@ -113,6 +113,8 @@ impl Options {
 /// Runs the sales and prints what came of them to `out`; whether nothing was wrong. A signal ends everything that was started.
 pub async fn run(options: &Options, sign: Sign<'_>, out: &mut (dyn Write + Send)) -> anyhow::Result<bool> {
     tokio::select! {
+        // What is left running waits for the same signal, and then has a verdict.
+        biased;
         // Nothing is lost with a dropped run: what it started ends with it.
         done = sales(options, sign, out) => done,
         stopped = stopped() => stopped.and(Err(anyhow::anyhow!("stopped; everything that was started has been ended"))),
@@ -183,13 +185,22 @@ async fn sale(options: &Options, sign: Sign<'_>, rig: &Arc<Rig>, run: u32, seed:
     progress.finish_and_clear();
     let faults = faults?;
 
+    let whole = rig.cpu().since(before);
     let audit = audit(rig, &ledger, &sale, &visits, options).await?;
-    finish(options, run, seed, visits, faults, Times { last_answer, persisted_after }, (before, asked, rig.cpu()), audit)
+    let measured = Measured { visits, faults, last_answer, persisted_after, asking: asked.since(before), whole };
+    finish(options, (run, seed), &measured, audit)
 }
 
-struct Times {
+/// What was seen of a sale.
+struct Measured {
+    visits: Vec<Visit>,
+    faults: Vec<String>,
     last_answer: Duration,
     persisted_after: Option<Duration>,
+    /// CPU until everybody had an answer.
+    asking: Cpu,
+    /// CPU until everybody had gone home.
+    whole: Cpu,
 }
 
 struct Audit {
@@ -226,24 +237,14 @@ async fn audit(rig: &Rig, ledger: &Ledger, sale: &Sale, visits: &[Visit], option
     Ok(Audit { tally, broken })
 }
 
-#[expect(clippy::too_many_arguments, reason = "everything a run came to, put together in one place")]
-fn finish(
-    options: &Options,
-    run: u32,
-    seed: u64,
-    visits: Vec<Visit>,
-    faults: Vec<String>,
-    times: Times,
-    (before, asked, after): (Cpu, Cpu, Cpu),
-    audit: Audit,
-) -> anyhow::Result<Run> {
+fn finish(options: &Options, (run, seed): (u32, u64), measured: &Measured, audit: Audit) -> anyhow::Result<Run> {
+    let Measured { visits, last_answer, asking, .. } = measured;
     let attempts: u64 = visits.iter().map(|visit| u64::from(visit.attempts)).sum();
     let latency = Latencies::of(visits.iter().filter_map(|visit| visit.latency))?.summary();
     let mut refused = BTreeMap::new();
     for reason in visits.iter().filter_map(Visit::refusal) {
         *refused.entry(reason.to_owned()).or_default() += 1;
     }
-    let asking = asked.since(before);
     Ok(Run {
         run: run + 1,
         seed,
@@ -251,19 +252,19 @@ fn finish(
         stock: options.stock,
         nodes: options.nodes,
         workers: options.workers,
-        faults,
+        faults: measured.faults.clone(),
         attempts,
         again: attempts.saturating_sub(options.users.into()),
-        attempts_per_second: rate(attempts, times.last_answer),
+        attempts_per_second: rate(attempts, *last_answer),
         latency_ms: latency,
-        last_answer_ms: whole_millis(times.last_answer),
-        persisted_ms: times.persisted_after.map(whole_millis),
+        last_answer_ms: whole_millis(*last_answer),
+        persisted_ms: measured.persisted_after.map(whole_millis),
         refused,
         tally: audit.tally,
         cpu_us_per_attempt: PerAttempt {
             gateway: micros_each(asking.gateway, attempts),
             redis: micros_each(asking.redis, attempts),
-            worker: micros_each(after.since(before).worker, attempts),
+            worker: micros_each(measured.whole.worker, attempts),
         },
         broken: audit.broken,
     })

@@ -163,11 +163,11 @@ fn writing(root: &Path, sluice: &Path, options: &Options) -> Result<Writing> {
     let buyers = f64::from(deployment.events_waiting()?);
     let (grown, keys) = (deployment.used_memory()? - before, deployment.key_memory()?);
 
-    let _worker = deployment.worker(sluice)?;
+    let worker = deployment.worker(sluice)?;
     let deadline = Instant::now() + WRITES_WITHIN;
     let mut first: Option<(Instant, f64)> = None;
     loop {
-        let (written, now) = (f64::from(deployment.sold()?), Instant::now());
+        let (written, now) = (worker.written(), Instant::now());
         ensure!(now < deadline, "{written} of {buyers} orders were written within {WRITES_WITHIN:?}");
         match first {
             None if written > 0.0 => first = Some((now, written)),

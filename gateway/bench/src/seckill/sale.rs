@@ -81,18 +81,23 @@ impl Sale {
         }
     }
 
-    /// Closes the sale and waits until it is settled.
+    /// Closes the sale and waits until it is settled. A store that came back a moment ago may fail the first call.
     pub(super) async fn settle(&self, rig: &Rig, deadline: Instant) -> anyhow::Result<()> {
-        rig.admin(0).post(&format!("/admin/activities/{}/close", self.lot.activity), &json!({})).await?;
         loop {
-            let activity = self.show(rig).await?;
-            let state = activity["state"].as_str().context("an activity has a state")?.to_owned();
-            if state == "settled" {
-                return Ok(());
+            let settled = self.close(rig).await;
+            match settled {
+                Ok(true) => return Ok(()),
+                Ok(false) if Instant::now() >= deadline => bail!("it is still closing"),
+                Err(error) if Instant::now() >= deadline => return Err(error),
+                Ok(false) | Err(_) => sleep(LOOK_EVERY).await,
             }
-            ensure!(Instant::now() < deadline, "it is {state}");
-            sleep(LOOK_EVERY).await;
         }
+    }
+
+    /// Asks for the sale to be closed, which changes nothing when it is; whether it is settled.
+    async fn close(&self, rig: &Rig) -> anyhow::Result<bool> {
+        rig.admin(0).post(&format!("/admin/activities/{}/close", self.lot.activity), &json!({})).await?;
+        Ok(self.show(rig).await?["state"] == "settled")
     }
 
     async fn show(&self, rig: &Rig) -> anyhow::Result<Value> {

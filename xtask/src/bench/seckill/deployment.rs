@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{http, plugins};
+use crate::bench::process::free_address;
 
 /// Ends when it is dropped: its standard input closes.
 pub(super) struct Deployment {
@@ -94,14 +95,9 @@ impl Deployment {
         Ok(json!({ "activityId": activity.to_string(), "skuId": sku.to_string(), "qty": 1 }).to_string())
     }
 
-    /// Units of the last sale that are written.
-    pub(super) fn sold(&self) -> Result<u32> {
-        number(&self.product()?["sold"])
-    }
-
     /// Events of the last sale that wait to be written.
     pub(super) fn events_waiting(&self) -> Result<u32> {
-        number(&self.redis_cli(&["XLEN", &self.key("events")])?.trim().parse::<u32>()?.into())
+        Ok(self.redis_cli(&["XLEN", &self.key("events")])?.trim().parse()?)
     }
 
     /// Bytes that Redis has in use.
@@ -119,14 +115,12 @@ impl Deployment {
 
     /// A worker of this deployment, which ends when it is dropped.
     pub(super) fn worker(&self, sluice: &Path) -> Result<Worker> {
+        let admin = free_address()?;
         let mut command = Command::new(sluice);
-        command.args(["worker", "--config", &self.config]).env("SLUICE__NODE__NAME", "worker-0").env("RUST_LOG", "error");
-        Ok(Worker(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("start sluice worker")?))
-    }
-
-    fn product(&self) -> Result<Value> {
-        let path = format!("/admin/activities/{}", self.sale.get().0);
-        Ok(http::ask(self.admin, &self.token, "GET", &path, "")?["products"][0].take())
+        command.args(["worker", "--config", &self.config]).env("RUST_LOG", "error");
+        command.env("SLUICE__NODE__NAME", "worker-0").env("SLUICE__ADMIN__LISTEN", admin.to_string());
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("start sluice worker")?;
+        Ok(Worker { child, admin })
     }
 
     fn key(&self, name: &str) -> String {
@@ -151,15 +145,21 @@ impl Drop for Deployment {
 }
 
 /// A running worker.
-pub(super) struct Worker(Child);
+pub(super) struct Worker {
+    child: Child,
+    admin: SocketAddr,
+}
 
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+impl Worker {
+    /// Orders it has written; none before it listens.
+    pub(super) fn written(&self) -> f64 {
+        http::metric(self.admin, "sluice_orders_persisted_total").unwrap_or(0.0)
     }
 }
 
-fn number(value: &Value) -> Result<u32> {
-    value.as_u64().and_then(|number| u32::try_from(number).ok()).with_context(|| format!("{value} is no number"))
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }

@@ -10,8 +10,21 @@ use serde_json::Value;
 /// Longest call.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
-/// `method path` at `server`; anything but 2xx is an error.
+/// `method path` at `server`, as JSON.
 pub(super) fn ask(server: SocketAddr, token: &str, method: &str, path: &str, body: &str) -> Result<Value> {
+    let text = exchange(server, token, method, path, body)?;
+    serde_json::from_str(&text).with_context(|| format!("the answer to {path} is no JSON"))
+}
+
+/// The metric `name`, of which there is one, at the admin listener `server`.
+pub(super) fn metric(server: SocketAddr, name: &str) -> Result<f64> {
+    let text = exchange(server, "", "GET", "/metrics", "")?;
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok());
+    value.with_context(|| format!("{server} has no metric {name}"))
+}
+
+/// The body of an answer; anything but 2xx is an error.
+fn exchange(server: SocketAddr, token: &str, method: &str, path: &str, body: &str) -> Result<String> {
     let mut stream = TcpStream::connect_timeout(&server, ANSWER_WITHIN).with_context(|| format!("reach {server}"))?;
     stream.set_read_timeout(Some(ANSWER_WITHIN)).context("set a deadline")?;
     let request = format!(
@@ -23,5 +36,5 @@ pub(super) fn ask(server: SocketAddr, token: &str, method: &str, path: &str, bod
     stream.read_to_string(&mut answer).with_context(|| format!("read the answer to {path}"))?;
     ensure!(answer.starts_with("HTTP/1.1 2"), "{method} {path} was answered with {answer}");
     let (_, body) = answer.split_once("\r\n\r\n").context("an answer has a head")?;
-    serde_json::from_str(body).with_context(|| format!("the answer to {path} is no JSON"))
+    Ok(body.to_owned())
 }
