@@ -17,7 +17,7 @@ use crate::node::Node;
 use crate::telemetry::Metrics;
 
 /// What a buyer reads of an order that was closed.
-pub(crate) const CLOSED: &str = "订单已关闭";
+const CLOSED: &str = "订单已关闭";
 
 /// How often an order may change while its result is written, before the next task about it is left to say the last word.
 const CHANGES_MAX: usize = 4;
@@ -89,7 +89,7 @@ impl Desk {
             self.admission.put_results(&[(order_no.clone(), result.clone())]).await?;
             let after = self.ledger.order(order_no).await?;
             if after.is_some_and(|after| after.state == order.state && after.revision == order.revision) {
-                return self.announce(&format!("{order_no}:{}", order.revision), order_no, &result).await;
+                return self.announce(&format!("{order_no}:r{}", order.revision), order_no, &result).await;
             }
         }
         Ok(())
