@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use gateway_core::chat::event::Event;
 use gateway_core::chat::{Party, Side};
-use gateway_core::id::OrderNo;
+use gateway_core::id::{OrderNo, PayNo, PrincipalId};
 use gateway_core::ports::{Admission, Bus, Notices, PortError, PortResult, SaleLedger};
 use gateway_core::sale::soldout::{self, News};
-use gateway_core::sale::{OrderRecord, OrderResult, OrderState, Shard, StockVersion};
+use gateway_core::sale::{CancelOutcome, OrderRecord, OrderResult, OrderState, PayOutcome, Shard, StockVersion};
+use gateway_core::time::UnixMillis;
 
 use crate::health;
 use crate::node::Node;
@@ -76,6 +77,32 @@ impl Desk {
             tracing::debug!(error = health::chain(&error), "cannot push a result now");
         }
         Ok(())
+    }
+
+    /// Books a payment. A revived order's buyer is told here too: once its activity is settled no task of the outbox does.
+    pub(crate) async fn pay(&self, order_no: &OrderNo, pay_no: &PayNo, now: UnixMillis) -> PortResult<PayOutcome> {
+        let outcome = self.ledger.pay(order_no, pay_no, now).await?;
+        if outcome == PayOutcome::Revived {
+            self.conclude_or_log(order_no).await;
+        }
+        Ok(outcome)
+    }
+
+    /// Closes an order for its buyer, who is told here too, for the same reason.
+    pub(crate) async fn cancel(&self, order_no: &OrderNo, user: &PrincipalId, now: UnixMillis) -> PortResult<CancelOutcome> {
+        let outcome = self.ledger.cancel(order_no, user, now).await?;
+        if matches!(outcome, CancelOutcome::Cancelled | CancelOutcome::AlreadyClosed) {
+            self.conclude_or_log(order_no).await;
+        }
+        Ok(outcome)
+    }
+
+    /// [`Desk::conclude`] after a step that is done and stays done.
+    pub(crate) async fn conclude_or_log(&self, order_no: &OrderNo) {
+        if let Err(error) = self.conclude(order_no).await {
+            self.failed(&error);
+            tracing::debug!(%order_no, error = health::chain(&error), "cannot tell now what became of an order");
+        }
     }
 
     /// Makes the final result of an order what the ledger says of it now, and tells its buyer.

@@ -165,13 +165,13 @@ impl World {
             0..=2 => self.attempt(&name).await,
             3 => {
                 if let Some((order_no, user)) = self.pick() {
-                    self.rig.ledger.cancel(&order_no, &user, self.rig.now()).await.unwrap();
+                    self.rig.desk.cancel(&order_no, &user, self.rig.now()).await.unwrap();
                 }
             }
             4 => {
                 if let Some((order_no, _)) = self.pick() {
                     let pay_no = PayNo::parse(&format!("p{}", self.dice.below(20))).unwrap();
-                    let outcome = self.rig.ledger.pay(&order_no, &pay_no, self.rig.now()).await.unwrap();
+                    let outcome = self.rig.desk.pay(&order_no, &pay_no, self.rig.now()).await.unwrap();
                     if matches!(outcome, PayOutcome::Paid | PayOutcome::Revived | PayOutcome::Refunded) {
                         let before = self.paid.insert(pay_no.clone(), (order_no.clone(), outcome));
                         let refunded = |outcome| outcome == PayOutcome::Refunded;
