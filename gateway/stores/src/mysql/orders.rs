@@ -126,7 +126,7 @@ macro_rules! new_orders {
         "json_table(?, '$[*]' columns (order_no varchar(32) character set ascii collate ascii_bin path '$[0]', \
          user_id varchar(64) character set ascii collate ascii_bin path '$[1]', qty smallint unsigned path '$[2]', \
          gen smallint unsigned path '$[3]', epoch int unsigned path '$[4]', \
-         stream_id varchar(255) character set ascii collate ascii_bin path '$[5]', amount_cents bigint unsigned path '$[6]')) j"
+         stream_id varchar(255) character set utf8mb4 path '$[5]', amount_cents bigint unsigned path '$[6]')) j"
     };
 }
 

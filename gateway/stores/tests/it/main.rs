@@ -7,6 +7,7 @@ mod chats;
 mod cluster;
 mod conformance;
 mod faults;
+mod ledger;
 mod notices;
 mod orders;
 mod sentinel;
