@@ -91,6 +91,10 @@ impl Desk {
     /// Closes an order for its buyer, who is told here too, for the same reason.
     pub(crate) async fn cancel(&self, order_no: &OrderNo, user: &PrincipalId, now: UnixMillis) -> PortResult<CancelOutcome> {
         let outcome = self.ledger.cancel(order_no, user, now).await?;
+        if outcome == CancelOutcome::Cancelled {
+            self.metrics.orders_closed.with_label_values(&["cancelled"]).inc();
+        }
+        // Also when it was closed before: whoever did that may have been stopped short of this.
         if matches!(outcome, CancelOutcome::Cancelled | CancelOutcome::AlreadyClosed) {
             self.conclude_or_log(order_no).await;
         }

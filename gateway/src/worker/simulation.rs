@@ -97,7 +97,7 @@ impl Process {
         };
         match &mut self.hand {
             Some(hand) if hand.lease == lease => hand.record = record,
-            _ => {
+            Some(_) | None => {
                 let orders = |shard| Orders::new(self.desk.clone(), shard, name.to_owned(), &settings());
                 self.hand = Some(Hand {
                     keeper: Keeper::new(self.desk.clone(), PREHEAT),
