@@ -56,10 +56,10 @@ enum Command {
     #[command(subcommand)]
     List(list::Command),
     /// Flash sales, from the draft to the settled books, on a running cluster.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  sluice activity list\n  sluice activity status 7")]
     Activity(activity::Command),
     /// What could not be done, and what an operator decides about it, on a running cluster.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  sluice compensation list")]
     Compensation(compensation::Command),
     /// Load against private services that are started for it, with figures and a verdict.
     #[command(subcommand)]

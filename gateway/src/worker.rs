@@ -15,6 +15,8 @@ mod relay;
 mod rig;
 mod share;
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;
 mod timer;
 

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::admin::{Answer, Refused, instants};
 use crate::clock;
 use crate::node::Node;
+use crate::sale::desk::Desk;
 use crate::worker::payments::word;
 
 #[derive(Deserialize)]
@@ -32,7 +33,7 @@ pub(super) async fn paid(State(node): State<Arc<Node>>, Path(order_no): Path<Str
     let Paid { pay_no } = serde_json::from_slice(&bytes).map_err(|error| Refused::bad(error.to_string()))?;
     let pay_no = PayNo::parse(&pay_no).map_err(|_| Refused::bad("payNo is 1 to 64 printable ASCII characters without space"))?;
     let order_no = number(&order_no)?;
-    let outcome = node.ports.sales.pay(&order_no, &pay_no, clock::now()).await?;
+    let outcome = Desk::of(&node).pay(&order_no, &pay_no, clock::now()).await?;
     tracing::info!(target: "audit", %order_no, %pay_no, outcome = word(outcome), "a payment was told");
     match outcome {
         PayOutcome::Paid | PayOutcome::Revived | PayOutcome::Refunded => {

@@ -12,6 +12,7 @@ use crate::clock;
 use crate::node::Node;
 use crate::routes::outcome::{Failure, Outcome};
 use crate::sale::batcher::BatchError;
+use crate::sale::desk::Desk;
 
 /// Order numbers that are computed to find out whose one is, at about a microsecond each. With few lots that covers a
 /// thousand repurchases of one user; with many, the first four.
@@ -99,7 +100,7 @@ pub(crate) async fn result(node: &Node, user: &PrincipalId, text: &str) -> Resul
 /// Closes the user's unpaid order. Its units are given back by a task that the ledger wrote in the same transaction.
 pub(crate) async fn cancel(node: &Node, user: &PrincipalId, text: &str) -> Result<Outcome, Failure> {
     let order_no = OrderNo::parse(text).map_err(|_| Failure::NotFound)?;
-    match node.ports.sales.cancel(&order_no, user, clock::now()).await? {
+    match Desk::of(node).cancel(&order_no, user, clock::now()).await? {
         CancelOutcome::Cancelled | CancelOutcome::AlreadyClosed => Ok(Outcome::Cancelled { order_no }),
         CancelOutcome::Paid => Err(Failure::AlreadyPaid),
         CancelOutcome::NotFound => {

@@ -7,17 +7,18 @@ use std::sync::Arc;
 
 use gateway_core::chat::event::Event;
 use gateway_core::chat::{Party, Side};
-use gateway_core::id::OrderNo;
+use gateway_core::id::{OrderNo, PayNo, PrincipalId};
 use gateway_core::ports::{Admission, Bus, Notices, PortError, PortResult, SaleLedger};
 use gateway_core::sale::soldout::{self, News};
-use gateway_core::sale::{OrderRecord, OrderResult, OrderState, Shard, StockVersion};
+use gateway_core::sale::{CancelOutcome, OrderRecord, OrderResult, OrderState, PayOutcome, Shard, StockVersion};
+use gateway_core::time::UnixMillis;
 
 use crate::health;
 use crate::node::Node;
 use crate::telemetry::Metrics;
 
 /// What a buyer reads of an order that was closed.
-pub(crate) const CLOSED: &str = "订单已关闭";
+const CLOSED: &str = "订单已关闭";
 
 /// How often an order may change while its result is written, before the next task about it is left to say the last word.
 const CHANGES_MAX: usize = 4;
@@ -78,6 +79,36 @@ impl Desk {
         Ok(())
     }
 
+    /// Books a payment. A revived order's buyer is told here too: once its activity is settled no task of the outbox does.
+    pub(crate) async fn pay(&self, order_no: &OrderNo, pay_no: &PayNo, now: UnixMillis) -> PortResult<PayOutcome> {
+        let outcome = self.ledger.pay(order_no, pay_no, now).await?;
+        if outcome == PayOutcome::Revived {
+            self.conclude_or_log(order_no).await;
+        }
+        Ok(outcome)
+    }
+
+    /// Closes an order for its buyer, who is told here too, for the same reason.
+    pub(crate) async fn cancel(&self, order_no: &OrderNo, user: &PrincipalId, now: UnixMillis) -> PortResult<CancelOutcome> {
+        let outcome = self.ledger.cancel(order_no, user, now).await?;
+        if outcome == CancelOutcome::Cancelled {
+            self.metrics.orders_closed.with_label_values(&["cancelled"]).inc();
+        }
+        // Also when it was closed before: whoever did that may have been stopped short of this.
+        if matches!(outcome, CancelOutcome::Cancelled | CancelOutcome::AlreadyClosed) {
+            self.conclude_or_log(order_no).await;
+        }
+        Ok(outcome)
+    }
+
+    /// [`Desk::conclude`] after a step that is done and stays done.
+    pub(crate) async fn conclude_or_log(&self, order_no: &OrderNo) {
+        if let Err(error) = self.conclude(order_no).await {
+            self.failed(&error);
+            tracing::debug!(%order_no, error = health::chain(&error), "cannot tell now what became of an order");
+        }
+    }
+
     /// Makes the final result of an order what the ledger says of it now, and tells its buyer.
     ///
     /// Tasks about one order may come in any order and run side by side. Each reads again after it wrote, so whoever writes
@@ -89,7 +120,7 @@ impl Desk {
             self.admission.put_results(&[(order_no.clone(), result.clone())]).await?;
             let after = self.ledger.order(order_no).await?;
             if after.is_some_and(|after| after.state == order.state && after.revision == order.revision) {
-                return self.announce(&format!("{order_no}:{}", order.revision), order_no, &result).await;
+                return self.announce(&format!("{order_no}:r{}", order.revision), order_no, &result).await;
             }
         }
         Ok(())

@@ -63,11 +63,12 @@ impl Lots {
     pub(super) async fn step(&mut self, now: UnixMillis) -> PortResult<Vec<InHand>> {
         let records = self.desk.ledger.lots(now).await?;
         if self.swept.is_none_or(|swept| now >= swept.plus(self.sweep_every)) {
-            self.swept = Some(now);
-            self.leftovers.clear();
-            for record in records.iter().filter(|record| record.state == ActivityState::Settled) {
-                if self.is_left_over(record).await? {
-                    self.leftovers.insert(record.lot);
+            match self.sweep(&records).await {
+                Ok(leftovers) => (self.leftovers, self.swept) = (leftovers, Some(now)),
+                // Leases are the ledger's: they do not end because the admission store is away.
+                Err(error) => {
+                    self.desk.failed(&error);
+                    tracing::debug!(error = health::chain(&error), "cannot look for what is left of settled lots now");
                 }
             }
         }
@@ -84,6 +85,16 @@ impl Lots {
             Due::Wait => false,
             Due::Rest => self.leftovers.contains(&record.lot),
         }
+    }
+
+    async fn sweep(&self, records: &[LotRecord]) -> PortResult<BTreeSet<Lot>> {
+        let mut leftovers = BTreeSet::new();
+        for record in records.iter().filter(|record| record.state == ActivityState::Settled) {
+            if self.is_left_over(record).await? {
+                leftovers.insert(record.lot);
+            }
+        }
+        Ok(leftovers)
     }
 
     /// A store that came back with older data may sell a settled lot again; its events have to be answered.

@@ -15,7 +15,7 @@ use gateway_core::time::UnixMillis;
 use serde_json::{Value, json};
 
 use crate::health;
-use crate::sale::desk::{CLOSED, Desk};
+use crate::sale::desk::Desk;
 
 /// Buyers told at once: enough to hide the way to the store.
 const ABREAST: usize = 64;
@@ -119,21 +119,25 @@ impl Orders {
         }
     }
 
-    /// The result of an event, once what it lost is given back. `None`: the same number is under way again.
+    /// The result of an event, once what it lost is given back. `None`: there is one, or the same number is under way again.
     async fn conclude(&self, event: &OrderEvent, outcome: Persisted) -> PortResult<Option<OrderResult>> {
         let user = event.user.clone();
+        if let Some(release) = release_of(event, outcome) {
+            self.release(&release).await?;
+        }
         let message = match outcome {
             Persisted::Stored => return Ok(Some(OrderResult::Success { user })),
-            Persisted::Closed => CLOSED,
+            Persisted::Closed => {
+                // It may have been revived since, and its buyer told so.
+                self.desk.conclude(&event.order_no).await?;
+                return Ok(None);
+            }
             Persisted::Stale => LOST,
             Persisted::SoldOut => "已抢完",
             Persisted::Duplicate => "已有订单",
         };
-        if let Some(release) = release_of(event, outcome) {
-            self.release(&release).await?;
-        }
-        // A closed order's number is used up; the others are given out again when their buyer asks again.
-        if outcome != Persisted::Closed && self.is_held(&event.user, &event.order_no).await?.is_some() {
+        // Such a number is given out again when its buyer asks again.
+        if self.is_held(&event.user, &event.order_no).await?.is_some() {
             return Ok(None);
         }
         Ok(Some(OrderResult::Fail { user, message: message.to_owned() }))

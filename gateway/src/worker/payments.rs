@@ -107,7 +107,7 @@ pub(super) async fn pay(desk: &Desk, payload: &[u8], now: UnixMillis) -> Value {
     let Ok(pay_no) = PayNo::parse(&pay_no) else { return bad("payNo is 1 to 64 printable ASCII characters without space") };
     // What is no number of ours is the number of no order.
     let outcome = match OrderNo::parse(&order_no) {
-        Ok(order_no) => desk.ledger.pay(&order_no, &pay_no, now).await,
+        Ok(order_no) => desk.pay(&order_no, &pay_no, now).await,
         Err(_) => Ok(PayOutcome::NotFound),
     };
     match outcome {

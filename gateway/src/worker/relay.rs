@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::future::join_all;
-use gateway_core::id::Lot;
+use gateway_core::id::{Lot, PrincipalId};
 use gateway_core::ports::{PortError, PortErrorKind, PortResult};
 use gateway_core::sale::outbox::{ATTEMPTS_MAX, OutboxEntry, Task, retry_after};
-use gateway_core::sale::{Reserved, Shard};
+use gateway_core::sale::{Release, Reservation, Reserved, Shard};
 use gateway_core::time::UnixMillis;
 
 use crate::health;
@@ -124,7 +124,7 @@ impl Relay {
         }
     }
 
-    async fn release(&self, shard: Shard, release: &gateway_core::sale::Release) -> PortResult<Done> {
+    async fn release(&self, shard: Shard, release: &Release) -> PortResult<Done> {
         if let Some(at) = self.desk.admission.release(shard, release).await? {
             self.desk.returned(shard, at).await;
         }
@@ -132,13 +132,11 @@ impl Relay {
         Ok(Done::Yes)
     }
 
-    async fn reserve(
-        &self,
-        shard: Shard,
-        user: &gateway_core::id::PrincipalId,
-        reservation: &gateway_core::sale::Reservation,
-    ) -> PortResult<Done> {
-        let reserved = self.desk.admission.reserve(shard, user, reservation).await?;
+    async fn reserve(&self, shard: Shard, user: &PrincipalId, reservation: &Reservation) -> PortResult<Done> {
+        let mut reserved = self.desk.admission.reserve(shard, user, reservation).await?;
+        if reserved == Reserved::NoUnits && self.fetch(shard, reservation).await? {
+            reserved = self.desk.admission.reserve(shard, user, reservation).await?;
+        }
         // Whatever the admission store has room for, the order is live.
         self.desk.conclude(&reservation.order_no).await?;
         let error = match reserved {
@@ -147,6 +145,26 @@ impl Relay {
             Reserved::NoUnits => "the admission store has no units for a revived order",
         };
         Ok(Done::Not { error: error.to_owned(), away: false })
+    }
+
+    /// Brings units for a revived order from the other shards of its lot; says whether any came. The transfers are named after
+    /// the order and its revision, so doing it again moves nothing twice.
+    async fn fetch(&self, to: Shard, Reservation { qty, order_no, revision }: &Reservation) -> PortResult<bool> {
+        let count = self.shards.get(&to.lot).copied().unwrap_or(1);
+        let (mut missing, mut came) = (*qty, false);
+        for from in Shard::all(to.lot, count).filter(|from| *from != to) {
+            let Some(sale) = self.desk.admission.stock(to).await? else { return Ok(false) };
+            missing = missing.min(qty.saturating_sub(sale.left));
+            if missing == 0 {
+                break;
+            }
+            let id = format!("{order_no}:{revision}:{}", from.index);
+            let units = self.desk.admission.send(from, &id, to.index, missing).await?;
+            if units > 0 && self.desk.admission.receive(to, sale.at.epoch, &id, units).await? {
+                came = true;
+            }
+        }
+        Ok(came)
     }
 }
 

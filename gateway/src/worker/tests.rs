@@ -260,7 +260,7 @@ async fn an_unpaid_order_is_closed_and_its_unit_is_sold_again() {
 
 #[tokio::test]
 async fn whoever_cancelled_buys_again_under_the_next_number() {
-    let rig = Rig::open(1, 2).await;
+    let rig = Rig::open(2, 2).await;
     rig.buy("ann", 0).await;
     rig.write().await;
     let cancelled = rig.ledger.cancel(&rig.number("ann", 0), &user("ann"), rig.now()).await.unwrap();
@@ -311,6 +311,26 @@ async fn a_late_payment_gets_the_unit_back_or_the_money() {
     assert_eq!(letters[0].what.kind, LetterKind::Outbox);
     assert!(letters[0].what.error.contains("payments.refund_url"), "{}", letters[0].what.error);
     assert_eq!(rig.result("ann", 0).await.as_deref(), Some("订单已关闭"));
+}
+
+#[tokio::test]
+async fn a_revived_order_gets_its_unit_from_another_shard() {
+    let rig = Rig::open(2, 2).await;
+    let (here, there) = (Shard { lot: rig.lot, index: 0 }, Shard { lot: rig.lot, index: 1 });
+    let names: Vec<_> = (0..20).map(|number| format!("user-{number}")).filter(|name| rig.shard_of(&user(name)) == here).take(2).collect();
+    let [ann, bob] = [names[0].as_str(), names[1].as_str()];
+    rig.buy(ann, 0).await;
+    rig.write().await;
+    rig.ledger.cancel(&rig.number(ann, 0), &user(ann), rig.now()).await.unwrap();
+    rig.relay().await;
+    assert_eq!(rig.buy(bob, 0).await, Admit::Admitted);
+    rig.write().await;
+    assert_eq!((rig.stock(here).await.left, rig.stock(there).await.left), (0, 1));
+    assert_eq!(rig.ledger.pay(&rig.number(ann, 0), &pay_no("p1"), rig.now()).await.unwrap(), PayOutcome::Revived);
+    rig.relay().await;
+    assert_eq!((rig.stock(here).await.left, rig.stock(there).await.left), (0, 0));
+    assert_eq!(Reconcile::new(rig.desk.clone()).round(&rig.record().await, rig.now()).await.unwrap(), []);
+    assert_eq!(rig.ledger.books(rig.lot).await.unwrap().unwrap().owed, 0);
 }
 
 #[tokio::test]
@@ -426,6 +446,7 @@ async fn a_lot_is_taken_from_its_preheating_until_it_is_settled() {
     rig.pass(Duration::from_secs(10));
     assert_eq!(lots.step(rig.now()).await.unwrap().len(), 1, "somebody has to answer her");
     rig.keep(&mut keeper).await;
+    rig.pass(Duration::from_secs(4));
     rig.write().await;
     assert_eq!(rig.result("late", 0).await.as_deref(), Some("未抢到，请重试"));
     assert_eq!(rig.buy("later", 0).await, Admit::Ended);

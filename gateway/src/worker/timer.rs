@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
 use gateway_core::ports::PortResult;
-use gateway_core::sale::OrderRecord;
 use gateway_core::time::UnixMillis;
 
-use crate::health;
 use crate::sale::desk::Desk;
 
 /// Orders closed in one transaction.
@@ -37,19 +35,12 @@ impl Timer {
         let deadline = UnixMillis(now.0.saturating_sub(grace));
         let closed = self.desk.ledger.expire(deadline, CLOSED_MAX as u32, now).await?;
         self.desk.metrics.orders_closed.with_label_values(&["expired"]).inc_by(closed.len() as u64);
-        // Made beforehand: a closure that borrows is not general enough for a task that moves between threads.
-        let told: Vec<_> = closed.iter().map(|order| self.tell(order)).collect();
+        // While the sale lasts the outbox tells the buyers too; once it is settled nobody else does. Made beforehand: a closure
+        // that borrows is not general enough for a task that moves between threads.
+        let told: Vec<_> = closed.iter().map(|order| self.desk.conclude_or_log(&order.order_no)).collect();
         stream::iter(told).buffer_unordered(ABREAST).collect::<()>().await;
         let open = self.desk.ledger.letters_open().await?;
         self.desk.metrics.compensations_open.set(i64::try_from(open).unwrap_or(i64::MAX));
         Ok(closed.len())
-    }
-
-    /// While the sale lasts the outbox tells the buyer too; once it is settled nobody else does.
-    async fn tell(&self, order: &OrderRecord) {
-        if let Err(error) = self.desk.conclude(&order.order_no).await {
-            self.desk.failed(&error);
-            tracing::debug!(order_no = %order.order_no, error = health::chain(&error), "cannot tell now that an order was closed");
-        }
     }
 }

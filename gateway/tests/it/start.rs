@@ -74,7 +74,7 @@ async fn a_check_finds_what_a_start_would() {
 async fn the_command_line_explains_itself() {
     let (code, said, _) = say(&["--help"]).await;
     assert_eq!(code, 0);
-    for command in ["dev", "serve", "worker", "migrate", "check", "token"] {
+    for command in ["dev", "serve", "worker", "migrate", "check", "token", "activity", "compensation"] {
         assert!(said.contains(command), "{command} is not in\n{said}");
         let (code, help, _) = say(&[command, "--help"]).await;
         assert_eq!(code, 0);
