@@ -28,11 +28,11 @@ impl Buying {
     /// Tries to get `qty` units of `record` for `user`; with the answer comes the number an admitted order has.
     pub(crate) async fn attempt(&self, record: &LotRecord, user: &PrincipalId, qty: u32) -> Result<(OrderNo, Admit), BatchError> {
         let (number, admit) = self.numbered(record, user, qty, 0).await?;
-        match admit {
-            // Known only to the store, and asked for only by who bought before: once more under that number.
-            Admit::Again { generation } => self.numbered(record, user, qty, generation).await,
-            admit => Ok((number, admit)),
+        // Known only to the store, and met only by who bought before: once more, under the number of that generation.
+        if let Admit::Again { generation } = admit {
+            return self.numbered(record, user, qty, generation).await;
         }
+        Ok((number, admit))
     }
 
     async fn numbered(&self, record: &LotRecord, user: &PrincipalId, qty: u32, generation: u16) -> Result<(OrderNo, Admit), BatchError> {
