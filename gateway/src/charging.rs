@@ -5,14 +5,20 @@
 //! are charged after the others have agreed, and whatever comes of them changes nothing but the decision record.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
+use gateway_core::backoff::Backoff;
 use gateway_core::config::OnFault;
 use gateway_core::policy::chain::ChainState;
 use gateway_core::policy::{Charge, Refusal, Scope};
-use gateway_core::ports::{ChargeOutcome, PortError};
+use gateway_core::ports::{Budgets, ChargeOutcome, PortError, PortErrorKind};
+use tokio::time::{Instant, sleep};
 
 use crate::node::Node;
+
+/// Pauses between calls to accounts that are away.
+const RETRY: Backoff = Backoff { min: Duration::from_millis(20), max: Duration::from_millis(200) };
 
 /// Why the charges of a chain do not stand.
 #[derive(Debug)]
@@ -29,15 +35,17 @@ pub(crate) enum Uncharged {
 }
 
 /// Charges what `state` has collected since it was charged last, and leaves it without charges. The names of the budgets
-/// are added to `budgets`, for the decision record.
-pub(crate) async fn charge(node: &Node, state: &mut ChainState, budgets: &mut Vec<String>) -> Result<(), Uncharged> {
+/// are added to `budgets`, for the decision record. Accounts that are away are asked again until `patience` is over, where a
+/// policy is closed for that; a charge whose answer was lost may then count twice.
+pub(crate) async fn charge(node: &Node, state: &mut ChainState, budgets: &mut Vec<String>, patience: Duration) -> Result<(), Uncharged> {
     let charges = std::mem::take(&mut state.charges);
     let dry = std::mem::take(&mut state.dry_charges);
     if charges.is_empty() && dry.is_empty() {
         return Ok(());
     }
     budgets.extend(charges.iter().map(|charge| charge.budget.clone()));
-    match all(node, charges).await {
+    let patience = if state.unreachable == OnFault::Closed { patience } else { Duration::ZERO };
+    match all(node, charges, patience).await {
         Ok(()) => {}
         Err(Uncharged::Away(error)) => {
             let outcome = if state.unreachable == OnFault::Open { "open" } else { "closed" };
@@ -62,7 +70,7 @@ async fn charge_dry(node: &Node, state: &mut ChainState, dry: Vec<(Arc<str>, Cha
             None => by_policy.push((policy, vec![charge])),
         }
     }
-    let charged = by_policy.into_iter().map(|(policy, charges)| async move { (policy, all(node, charges).await) });
+    let charged = by_policy.into_iter().map(|(policy, charges)| async move { (policy, all(node, charges, Duration::ZERO).await) });
     for (policy, outcome) in join_all(charged).await {
         match outcome {
             Ok(()) => {}
@@ -72,13 +80,13 @@ async fn charge_dry(node: &Node, state: &mut ChainState, dry: Vec<(Arc<str>, Cha
     }
 }
 
-async fn all(node: &Node, charges: Vec<Charge>) -> Result<(), Uncharged> {
+async fn all(node: &Node, charges: Vec<Charge>, patience: Duration) -> Result<(), Uncharged> {
     let (cluster, local): (Vec<Charge>, Vec<Charge>) = charges.into_iter().partition(|charge| charge.scope == Scope::Cluster);
     for (mut charges, budgets) in [(local, &node.local_budgets), (cluster, &node.ports.budgets)] {
         if charges.is_empty() {
             continue;
         }
-        match budgets.charge(&charges).await.map_err(Uncharged::Away)? {
+        match patiently(&**budgets, &charges, patience).await.map_err(Uncharged::Away)? {
             ChargeOutcome::Charged => {}
             ChargeOutcome::Exhausted { index, retry_after } => {
                 let Charge { budget, refusal, .. } = charges.swap_remove(index);
@@ -90,4 +98,18 @@ async fn all(node: &Node, charges: Vec<Charge>) -> Result<(), Uncharged> {
         }
     }
     Ok(())
+}
+
+async fn patiently(budgets: &dyn Budgets, charges: &[Charge], patience: Duration) -> Result<ChargeOutcome, PortError> {
+    let began = Instant::now();
+    let mut failures = 0;
+    loop {
+        match budgets.charge(charges).await {
+            Err(error) if error.kind == PortErrorKind::Unavailable && began.elapsed() < patience => {
+                sleep(RETRY.delay(failures, rand::random())).await;
+                failures += 1;
+            }
+            outcome => return outcome,
+        }
+    }
 }

@@ -98,6 +98,7 @@ fn buying(config: &Config, ports: &Ports, metrics: &Arc<Metrics>, order_key: Ord
         batcher: Batcher::new(admission.clone(), metrics.clone(), batching),
         borrowing: Arc::new(Borrowing::new(admission.clone(), flags.clone(), name)),
         flags,
+        patience: sale.patience,
     }
 }
 

@@ -5,7 +5,9 @@
 //   {kind: "idle"}                              nothing asked for
 //   {kind: "sending"}                           the attempt is on its way
 //   {kind: "queued", orderNo, slow}             admitted; the order is being written; slow: for a long while now
-//   {kind: "won", orderNo}  {kind: "lost", orderNo, message}
+//   {kind: "won", orderNo, code}                ours; code: "CANCELLING", or why it could not be cancelled
+//   {kind: "lost", orderNo, message}
+//   {kind: "closed", orderNo}                   was ours and is closed; a new click buys again
 //   {kind: "held", code, untilMs}               refused for now, may try again at `untilMs`
 //   {kind: "refused", code, message, left}      refused; a new click is a new attempt
 //   {kind: "broken", code, message, traceId, unsure}   no answer we can use; while unsure whether the attempt counted,
@@ -77,7 +79,22 @@ export class Purchase extends EventTarget {
 
   /** The result as the chat socket brings it, usually before the next poll. */
   pushed({ orderNo, status, message }) {
-    if (this.view.kind === "queued" && this.view.orderNo === orderNo) this.#finish(orderNo, status, message);
+    if (this.view.orderNo !== orderNo) return;
+    if (this.view.kind === "queued") this.#finish(orderNo, status, message);
+    // Cancelled on another device, or not paid in time.
+    else if (this.view.kind === "won" && status === "fail") this.#show({ kind: "closed", orderNo });
+  }
+
+  /** Takes the order back. */
+  async cancel() {
+    const { kind, orderNo, code } = this.view;
+    if (kind !== "won" || code === "CANCELLING") return;
+    const run = ++this.#run;
+    this.#show({ kind, orderNo, code: "CANCELLING" });
+    const { status, body } = await this.#ask("POST", `/api/seckill/orders/${encodeURIComponent(orderNo)}/cancel`);
+    if (run !== this.#run || this.view.kind !== "won") return;
+    if (status === 200) this.#show({ kind: "closed", orderNo });
+    else this.#show({ kind, orderNo, code: body.code ?? "OFFLINE" });
   }
 
   /** The reason for a refusal is over: the clock ran down, or units came back. */

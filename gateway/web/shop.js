@@ -187,7 +187,7 @@ function faceOf(activity) {
         if (view.code === "SOLD_OUT") return [t("buy.soldOut"), false, "over"];
         if (view.code === "LIMIT_EXCEEDED") return [t("sale.onePer"), false, "over"];
         return [t("buy.after"), false, "over"];
-      case "lost": case "broken":
+      case "lost": case "broken": case "closed":
         return phase === "during" ? [t("buy.again"), true, "go"] : [t("buy.after"), false, "over"];
       default:
         if (phase === "before") return [t("buy.before"), false, "wait"];
@@ -221,7 +221,8 @@ function drawResult(activity) {
 function resultOf(view) {
   switch (view.kind) {
     case "queued": return [make("p", "", t(view.slow ? "result.slow" : "result.queued")), orderLine(view.orderNo)];
-    case "won": return [make("p", "", t("result.won")), orderLine(view.orderNo)];
+    case "won": return [make("p", "", t(has(`won.${view.code}`) ? `won.${view.code}` : "result.won")), orderLine(view.orderNo), cancelButton(view)];
+    case "closed": return [make("p", "", t("result.closed")), orderLine(view.orderNo)];
     case "lost": return [make("p", "", t("result.lost")), orderLine(view.orderNo)];
     case "held": case "refused": return [make("p", "", wordsFor(view))];
     case "broken": {
@@ -235,6 +236,16 @@ function resultOf(view) {
     }
     default: return [];
   }
+}
+
+function cancelButton({ code }) {
+  const button = make("button", "quiet", t("result.cancel"));
+  button.type = "button";
+  button.id = "cancel";
+  button.hidden = code === "ALREADY_PAID";
+  button.disabled = code === "CANCELLING";
+  button.addEventListener("click", () => purchase.cancel());
+  return button;
 }
 
 /** Our own words for a refusal, else the server's. */
@@ -270,7 +281,7 @@ function orderKey() {
 function rememberOrder() {
   const { kind, orderNo } = purchase.view;
   if (kind === "queued" || kind === "won") localStorage.setItem(orderKey(), orderNo);
-  else if (kind === "lost" || kind === "idle") localStorage.removeItem(orderKey());
+  else if (kind === "lost" || kind === "closed" || kind === "idle") localStorage.removeItem(orderKey());
 }
 
 // ---- the chat

@@ -117,3 +117,35 @@ test("does nothing on a second click while the first is on its way", async () =>
   await purchase.buy(LOT);
   assert.equal(asked.length, 2);
 });
+
+test("takes an order back, and buys again under a new key", async () => {
+  const again = [202, { code: "QUEUED", orderNo: "SK2", status: "pending" }];
+  const { purchase, asked, seen } = shop(QUEUED, success, [200, { code: "CANCELLED", orderNo: "SK1", status: "closed" }], again, success);
+  await purchase.buy(LOT);
+  await purchase.cancel();
+  assert.deepEqual(purchase.view, { kind: "closed", orderNo: "SK1" });
+  assert.equal(asked[2].path, "/api/seckill/orders/SK1/cancel");
+  await purchase.buy(LOT);
+  assert.deepEqual(seen, ["sending", "queued", "won", "won", "closed", "sending", "queued", "won"]);
+  assert.equal(purchase.view.orderNo, "SK2");
+  assert.notEqual(asked[0].key, asked[3].key);
+});
+
+test("keeps an order that could not be taken back, and says why", async () => {
+  const { purchase } = shop(QUEUED, success, [409, { code: "ALREADY_PAID" }], new Error("reset"));
+  await purchase.cancel();
+  await purchase.buy(LOT);
+  await purchase.cancel();
+  assert.deepEqual(purchase.view, { kind: "won", orderNo: "SK1", code: "ALREADY_PAID" });
+  await purchase.cancel();
+  assert.deepEqual(purchase.view, { kind: "won", orderNo: "SK1", code: "OFFLINE" });
+});
+
+test("learns from the chat that an order was closed elsewhere", async () => {
+  const { purchase } = shop(QUEUED, success);
+  await purchase.buy(LOT);
+  purchase.pushed({ orderNo: "SK9", status: "fail" });
+  assert.equal(purchase.view.kind, "won");
+  purchase.pushed({ orderNo: "SK1", status: "fail" });
+  assert.deepEqual(purchase.view, { kind: "closed", orderNo: "SK1" });
+});

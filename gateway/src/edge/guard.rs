@@ -3,6 +3,7 @@
 //! What is decided where: guests decide, `core::policy::chain` folds, the budgets port counts; this file only carries.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use gateway_core::id::PrincipalId;
 use gateway_core::policy::chain::{self, ChainState, Subject};
@@ -64,12 +65,17 @@ impl<'a> Guard<'a> {
     /// Phase attempt, then every budget of both phases in one call.
     pub(crate) async fn attempt(&mut self, attempt: &Attempt) -> Result<(), Failure> {
         self.ask(Subject::Attempt(self.head, attempt)).await?;
-        self.charge().await
+        // A failover should cost a buyer time and nothing else.
+        self.charge_within(self.node.config.sale.patience).await
     }
 
     /// Charges every budget collected and not charged so far, all or none.
     pub(crate) async fn charge(&mut self) -> Result<(), Failure> {
-        match charge(self.node, &mut self.course.state, &mut self.course.budgets).await {
+        self.charge_within(Duration::ZERO).await
+    }
+
+    async fn charge_within(&mut self, patience: Duration) -> Result<(), Failure> {
+        match charge(self.node, &mut self.course.state, &mut self.course.budgets, patience).await {
             Ok(()) => Ok(()),
             Err(Uncharged::Exhausted { budget, refusal }) => {
                 tracing::debug!(trace_id = self.head.trace_id, budget, "a budget is exhausted");

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use gateway_core::id::{Lot, OrderNo, PrincipalId};
-use gateway_core::ports::PortError;
+use gateway_core::ports::{PortError, PortResult};
 use gateway_core::sale::purchase::Purchase;
 use gateway_core::sale::soldout::Gate;
-use gateway_core::sale::{Admit, CancelOutcome, Held, LotRecord, OrderResult, OrderState, Shard, order_no};
+use gateway_core::sale::{Admit, CancelOutcome, Held, LotRecord, OrderRecord, OrderResult, OrderState, Shard, order_no};
 
 use crate::clock;
+use crate::health;
 use crate::node::Node;
 use crate::routes::outcome::{Failure, Outcome};
 use crate::sale::batcher::BatchError;
@@ -97,11 +98,21 @@ pub(crate) async fn result(node: &Node, user: &PrincipalId, text: &str) -> Resul
     Ok(outcome(&order_no, "fail", "未抢到，请重试"))
 }
 
-/// Closes the user's unpaid order. Its units are given back by a task that the ledger wrote in the same transaction.
+/// Closes the user's unpaid order.
 pub(crate) async fn cancel(node: &Node, user: &PrincipalId, text: &str) -> Result<Outcome, Failure> {
     let order_no = OrderNo::parse(text).map_err(|_| Failure::NotFound)?;
+    let before = node.ports.sales.order(&order_no).await?;
     match Desk::of(node).cancel(&order_no, user, clock::now()).await? {
-        CancelOutcome::Cancelled | CancelOutcome::AlreadyClosed => Ok(Outcome::Cancelled { order_no }),
+        CancelOutcome::Cancelled => {
+            // The ledger wrote a task for it in the same transaction: what fails here, a worker does, and done twice it is done once.
+            if let Some(order) = before
+                && let Err(error) = give_back(node, &order).await
+            {
+                tracing::debug!(error = health::chain(&error), "cannot give units back now; a worker does");
+            }
+            Ok(Outcome::Cancelled { order_no })
+        }
+        CancelOutcome::AlreadyClosed => Ok(Outcome::Cancelled { order_no }),
         CancelOutcome::Paid => Err(Failure::AlreadyPaid),
         CancelOutcome::NotFound => {
             let Some(record) = owned_lot(node, user, &order_no).await? else {
@@ -113,12 +124,23 @@ pub(crate) async fn cancel(node: &Node, user: &PrincipalId, text: &str) -> Resul
     }
 }
 
+/// Gives the units of a cancelled order back with the answer, so that who buys again hears no more of it.
+async fn give_back(node: &Node, order: &OrderRecord) -> PortResult<()> {
+    if let Some(record) = node.catalog.find(order.lot).await? {
+        let shard = Shard::of(order.lot, &order.user, record.shards);
+        if let Some(at) = node.ports.admission.release(shard, &order.release()).await? {
+            node.buying.flags.returned(shard, at).await;
+        }
+    }
+    Ok(())
+}
+
 fn lot_of(purchase: &Purchase) -> Lot {
     Lot { activity: purchase.activity, sku: purchase.sku }
 }
 
 /// The number of the order that `user` holds units for.
-async fn reservation(node: &Node, record: &LotRecord, user: &PrincipalId) -> Result<Option<OrderNo>, PortError> {
+async fn reservation(node: &Node, record: &LotRecord, user: &PrincipalId) -> PortResult<Option<OrderNo>> {
     let held = node.ports.admission.held(Shard::of(record.lot, user, record.shards), user).await?;
     Ok(held.as_ref().and_then(Held::reservation).map(|reservation| reservation.order_no.clone()))
 }

@@ -4,13 +4,20 @@
 //! What never happens here: HTTP, or a decision about the wish. Called by the purchase route.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use gateway_core::backoff::Backoff;
 use gateway_core::id::{OrderNo, PrincipalId};
-use gateway_core::sale::{Admit, LotRecord, OrderKey, SaleAttempt, Shard, order_no};
+use gateway_core::sale::{ActivityState, Admit, LotRecord, OrderKey, SaleAttempt, Shard, order_no};
+use tokio::time::{Instant, sleep};
 
+use crate::clock;
 use crate::sale::batcher::{BatchError, Batcher};
 use crate::sale::borrowing::{Borrowing, Need};
 use crate::sale::flags::Flags;
+
+/// Pauses of an attempt while its sale is rebuilt, which takes a second or two.
+const READY_YET: Backoff = Backoff { min: Duration::from_millis(50), max: Duration::from_millis(300) };
 
 /// Asks the admission store for buyers.
 pub(crate) struct Buying {
@@ -22,24 +29,26 @@ pub(crate) struct Buying {
     pub flags: Arc<Flags>,
     /// Moves units to where they are asked for.
     pub borrowing: Arc<Borrowing>,
+    /// How long an attempt waits for a sale that is open by the clock and not ready in the store.
+    pub patience: Duration,
 }
 
 impl Buying {
     /// Tries to get `qty` units of `record` for `user`; with the answer comes the number an admitted order has.
     pub(crate) async fn attempt(&self, record: &LotRecord, user: &PrincipalId, qty: u32) -> Result<(OrderNo, Admit), BatchError> {
         let (number, admit) = self.numbered(record, user, qty, 0).await?;
-        match admit {
-            // Known only to the store, and asked for only by who bought before: once more under that number.
-            Admit::Again { generation } => self.numbered(record, user, qty, generation).await,
-            admit => Ok((number, admit)),
+        // Known only to the store, and met only by who bought before: once more, under the number of that generation.
+        if let Admit::Again { generation } = admit {
+            return self.numbered(record, user, qty, generation).await;
         }
+        Ok((number, admit))
     }
 
     async fn numbered(&self, record: &LotRecord, user: &PrincipalId, qty: u32, generation: u16) -> Result<(OrderNo, Admit), BatchError> {
         let shard = Shard::of(record.lot, user, record.shards);
         let number = order_no(&self.order_key, record.lot, user, generation);
         let attempt = SaleAttempt { user: user.clone(), qty, order_no: number.clone(), generation };
-        let mut admit = self.ask(record, shard, attempt.clone()).await?;
+        let mut admit = self.ready(record, shard, &attempt).await?;
         if let Admit::SoldOut { left, at } = admit
             && record.shards > 1
             && self.borrowing.borrow(Need { shard, shards: record.shards, qty, left, at }).await
@@ -47,6 +56,22 @@ impl Buying {
             admit = self.ask(record, shard, attempt).await?;
         }
         Ok((number, admit))
+    }
+
+    /// Asks, and asks again while the store is being rebuilt: after a failover that is what buyers would meet.
+    async fn ready(&self, record: &LotRecord, shard: Shard, attempt: &SaleAttempt) -> Result<Admit, BatchError> {
+        let began = Instant::now();
+        let mut looks = 0;
+        loop {
+            let admit = self.ask(record, shard, attempt.clone()).await?;
+            let now = clock::now();
+            let open = record.state == ActivityState::Published && now >= record.start && now < record.end;
+            if admit != Admit::NotReady || !open || began.elapsed() >= self.patience {
+                return Ok(admit);
+            }
+            sleep(READY_YET.delay(looks, rand::random())).await;
+            looks += 1;
+        }
     }
 
     async fn ask(&self, record: &LotRecord, shard: Shard, attempt: SaleAttempt) -> Result<Admit, BatchError> {
@@ -61,11 +86,15 @@ impl Buying {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use futures::future::join_all;
+    use gateway_core::ports::Admission as _;
     use gateway_core::ports::PortErrorKind::Unavailable;
+    use gateway_core::sale::SaleState;
 
     use super::*;
-    use crate::sale::rig::{Fault, Rig, user, users_of};
+    use crate::sale::rig::{Fault, Rig, until, user, users_of};
 
     async fn buy(node: &Buying, rig: &Rig, who: &PrincipalId, qty: u32) -> Admit {
         node.attempt(&rig.record, who, qty).await.unwrap().1
@@ -83,6 +112,27 @@ mod tests {
         assert_ne!(first, second);
         let (_, again) = node.attempt(&rig.record, &alice, 1).await.unwrap();
         assert!(matches!(again, Admit::Replayed(held) if held.order_no == second));
+    }
+
+    #[tokio::test]
+    async fn a_sale_that_is_rebuilt_is_waited_for_inside_its_window() {
+        let rig = Rig::open(5, 1).await;
+        let shard = Shard::first(rig.lot());
+        assert!(rig.store.set_state(shard, 1, SaleState::Paused).await.unwrap());
+        let node = rig.node("n");
+        let (alice, bob) = (user("alice"), user("bob"));
+        let (admit, ()) = tokio::join!(buy(&node, &rig, &alice, 1), async {
+            until("it was asked twice", async || rig.store.asked.load(Ordering::Relaxed) > 1).await;
+            assert!(rig.store.set_state(shard, 1, SaleState::Open).await.unwrap());
+        });
+        assert_eq!(admit, Admit::Admitted);
+        assert!(rig.store.set_state(shard, 1, SaleState::Paused).await.unwrap());
+        let early = LotRecord { start: clock::now().plus(Duration::from_secs(600)), ..rig.record.clone() };
+        let asked = rig.store.asked.load(Ordering::Relaxed);
+        assert_eq!(node.attempt(&early, &bob, 1).await.unwrap().1, Admit::NotReady);
+        assert_eq!(rig.store.asked.load(Ordering::Relaxed), asked + 1, "before its window nobody waits");
+        let hasty = Buying { patience: Duration::from_millis(100), ..node };
+        assert_eq!(buy(&hasty, &rig, &bob, 1).await, Admit::NotReady, "patience has an end");
     }
 
     #[tokio::test]

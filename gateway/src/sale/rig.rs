@@ -235,6 +235,7 @@ impl Rig {
             batcher: self.batcher(Duration::from_secs(5)),
             borrowing: Arc::new(Borrowing::new(self.store.clone(), flags.clone(), name)),
             flags,
+            patience: Duration::from_secs(5),
         }
     }
 

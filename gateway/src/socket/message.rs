@@ -92,7 +92,7 @@ impl Judge {
         if let Some(refusal) = chain::run(set, &node.bindings, Subject::Message { path: PATH, message }, state).await {
             return Err(frame(refusal));
         }
-        match charge(node, state, budgets).await {
+        match charge(node, state, budgets, Duration::ZERO).await {
             Ok(()) => Ok(()),
             Err(Uncharged::Exhausted { refusal, .. }) => Err(frame(refusal)),
             Err(Uncharged::Away(_)) => Err(ErrorFrame::of(ErrorCode::NotDurable)),

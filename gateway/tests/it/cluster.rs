@@ -322,10 +322,10 @@ impl Member {
     }
 }
 
-/// A deployment shared by tests that take nothing away: two nodes and a worker.
+/// A deployment shared by tests that take nothing away: three nodes and a worker.
 pub(crate) async fn shared() -> anyhow::Result<Shared> {
     static CLUSTER: OnceCell<Arc<Cluster>> = OnceCell::const_new();
-    let cluster = CLUSTER.get_or_try_init(async || Cluster::start(2, 1, "").await.map(Arc::new)).await?;
+    let cluster = CLUSTER.get_or_try_init(async || Cluster::start(3, 1, "").await.map(Arc::new)).await?;
     Ok(Shared(cluster.clone()))
 }
 

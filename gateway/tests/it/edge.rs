@@ -82,6 +82,11 @@ impl Edge {
         Answer::of(self.http.get(format!("http://{edge}/api/seckill/result/{order_no}")).bearer_auth(token)).await
     }
 
+    /// `POST /api/seckill/orders/{orderNo}/cancel`.
+    pub(crate) async fn cancel(&self, edge: SocketAddr, token: &str, order_no: &str) -> anyhow::Result<Answer> {
+        Answer::of(self.http.post(format!("http://{edge}/api/seckill/orders/{order_no}/cancel")).bearer_auth(token)).await
+    }
+
     /// What became of an order once that is settled: `success` or `fail`; `None` while it is pending.
     pub(crate) async fn settled(&self, edge: SocketAddr, token: &str, order_no: &str) -> anyhow::Result<Option<String>> {
         let answer = self.result(edge, token, order_no).await?;

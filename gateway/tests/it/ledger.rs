@@ -66,6 +66,12 @@ impl Ledger {
         Ok(users)
     }
 
+    /// Who has a live order of `lot`, and which of that user's orders it is.
+    pub(crate) async fn live(&self, lot: Lot) -> anyhow::Result<Vec<(String, u16)>> {
+        let query = "select user_id, gen from seckill_order where activity_id = ? and sku_id = ? and status <> 2 order by user_id";
+        Ok(sqlx::query_as(query).bind(lot.activity).bind(lot.sku).fetch_all(&self.pool).await?)
+    }
+
     async fn number(&self, lot: Lot, query: &'static str) -> anyhow::Result<i64> {
         Ok(sqlx::query_scalar(query).bind(lot.activity).bind(lot.sku).fetch_one(&self.pool).await?)
     }

@@ -1,4 +1,4 @@
-//! One buyer at a time, on two nodes: clicking often, and asking for more than there is.
+//! One buyer at a time, on three nodes: clicking often, and asking for more than there is.
 
 use futures::future::try_join_all;
 use serde_json::json;
@@ -14,7 +14,7 @@ async fn a_hundred_clicks_of_one_person_are_one_order() {
     let cluster = shared().await.unwrap();
     let lot = cluster.open_sale(7001, Terms::open(10)).await.unwrap();
     let (edge, token) = (Edge::new().unwrap(), tokens::user("clicker"));
-    let clicks = (0..100).map(|click| edge.buy(cluster.edge(click % 2), &token, lot, "the-same-click"));
+    let clicks = (0..100).map(|click| edge.buy(cluster.edge(click % 3), &token, lot, "the-same-click"));
     let answers = try_join_all(clicks).await.unwrap();
     for answer in &answers {
         assert_eq!((answer.status, &answer.body["orderNo"]), (202, &answers[0].body["orderNo"]), "{}", answer.body);

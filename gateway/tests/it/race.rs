@@ -1,4 +1,4 @@
-//! Two thousand people, a hundred units, two nodes: who wins is written exactly once, and everybody learns it.
+//! Six thousand people, a hundred units, three nodes: who wins is written exactly once, and everybody learns it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -20,7 +20,8 @@ use crate::sale::Terms;
 use crate::tokens;
 use crate::wait::{RECOVERED, SOON, until};
 
-const BUYERS: usize = 2_000;
+const BUYERS: usize = 6_000;
+const NODES: usize = 3;
 const UNITS: u32 = 100;
 /// Requests under way at a time.
 const CROWD: usize = 200;
@@ -38,14 +39,14 @@ struct Buyer {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sells_each_unit_once_and_tells_every_buyer() {
-    let cluster = Cluster::start(2, 2, "").await.unwrap();
+    let cluster = Cluster::start(NODES, 2, "").await.unwrap();
     let lot = cluster.open_sale(1001, Terms::open(UNITS)).await.unwrap();
     let edge = Edge::new().unwrap();
     let buyers: Vec<Buyer> = (0..BUYERS).map(buyer).collect();
     let buy = async |buyer: &Buyer, node: usize, key: String| edge.buy(cluster.edge(node), &buyer.token, lot, &key).await;
 
     // Each watches on the node that it does not buy from.
-    let watchers = buyers[..WATCHERS].iter().map(|buyer| Watcher::start(cluster.edge(1 - buyer.node), buyer));
+    let watchers = buyers[..WATCHERS].iter().map(|buyer| Watcher::start(cluster.edge((buyer.node + 1) % NODES), buyer));
     let watchers = try_join_all(watchers).await.unwrap();
 
     let seed: u64 = random();
@@ -71,7 +72,7 @@ async fn sells_each_unit_once_and_tells_every_buyer() {
 
     for (buyer, answer) in &won {
         let order_no = order_no(answer);
-        for node in [0, 1] {
+        for node in 0..NODES {
             let settled =
                 until("the order is settled", RECOVERED, async || edge.settled(cluster.edge(node), &buyer.token, &order_no).await);
             assert_eq!(settled.await.unwrap(), "success", "{} on node {node}", buyer.id);
@@ -91,7 +92,7 @@ async fn sells_each_unit_once_and_tells_every_buyer() {
     }
 
     for (buyer, answer) in &won {
-        for node in [0, 1] {
+        for node in 0..NODES {
             let again = buy(buyer, node, format!("again-{}-{node}", buyer.id)).await.unwrap();
             assert_eq!(again.status, 202, "{}: {}", buyer.id, again.body);
             assert_eq!((&again.body["orderNo"], &again.body["replayed"]), (&answer.body["orderNo"], &Value::Bool(true)));
@@ -151,7 +152,7 @@ impl Drop for Watcher {
 
 fn buyer(number: usize) -> Buyer {
     let id = format!("buyer-{number}");
-    Buyer { token: tokens::user(&id), id, node: number % 2 }
+    Buyer { token: tokens::user(&id), id, node: number % NODES }
 }
 
 fn order_no(answer: &Answer) -> String {
