@@ -213,7 +213,9 @@ impl Failure for RedisError {
 
     fn kind(&self) -> PortErrorKind {
         // Codes without a kind of their own: no replica is in reach, memory is full, a script runs for too long, the disk is full.
-        let passing_code = matches!(self.code(), Some("NOREPLICAS" | "OOM" | "BUSY" | "MISCONF"));
+        let is_passing = |code: &str| matches!(code, "NOREPLICAS" | "OOM" | "BUSY" | "MISCONF");
+        // One of a single command, or one for each command of a pipeline that failed.
+        let passing_code = self.clone().into_server_errors().is_some_and(|errors| errors.iter().any(|(_, error)| is_passing(error.code())));
         let passing_kind = matches!(
             RedisError::kind(self),
             ErrorKind::Io

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use gateway_core::chat::{Party, Side};
 use gateway_core::id::ShopId;
-use gateway_core::ports::{Admission, Bus, ChatLedger, PortErrorKind, PortResult, SaleLedger};
-use gateway_core::sale::{Admit, ClaimedEvent, Persisted, Shard};
+use gateway_core::ports::{Admission, Bus, ChatLedger, Notices, PortErrorKind, PortResult, SaleLedger};
+use gateway_core::sale::{Admit, ClaimedEvent, OrderResult, Persisted, Shard};
 use gateway_stores::{MysqlSettings, MysqlStore, NatsBus, NatsSettings, RedisSettings, RedisStore};
 use gateway_testkit::services::{MariaDb, Nats, Redis};
 
@@ -20,6 +21,10 @@ async fn is_unavailable<T>(call: impl Future<Output = PortResult<T>>) {
     let answer = tokio::time::timeout(ANSWERED_WITHIN, call).await.expect("a call has a deadline");
     let kind = answer.err().map(|error| error.kind);
     assert_eq!(kind, Some(PortErrorKind::Unavailable), "after {:?}", asked.elapsed());
+}
+
+fn buyer() -> Party {
+    Party { side: Side::User, id: FRESH.principal(), shop: None }
 }
 
 #[tokio::test]
@@ -101,17 +106,48 @@ async fn a_redis_that_may_not_write_is_unavailable_and_changes_nothing() {
     let shard = shard();
     store.install(shard, &terms(1, 10)).await.expect("installs");
     let before = store.survey(shard).await.expect("answers");
+    let result = [(FRESH.order_no(), OrderResult::Success { user: FRESH.principal() })];
     server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).expect("set");
     is_unavailable(store.admit(shard, &[attempt(1)])).await;
+    is_unavailable(store.put_results(&result)).await;
     server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]).expect("set");
     assert_eq!(store.survey(shard).await.expect("answers"), before, "without a replica");
 
     let replica = Redis::replica(folder.path(), "replica", &server).expect("starts");
     let misled = redis_at(&replica.url());
     is_unavailable(misled.admit(shard, &[attempt(1)])).await;
+    is_unavailable(misled.put_results(&result)).await;
     assert_eq!(misled.survey(shard).await.expect("answers"), before, "on a replica");
     replica.command(&["REPLICAOF", "NO", "ONE"]).expect("promoted");
     assert_eq!(misled.admit(shard, &[attempt(1)]).await.expect("answers"), [Admit::Admitted], "once it is a primary");
+}
+
+#[tokio::test]
+async fn a_server_that_has_become_a_replica_is_looked_for_anew() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Redis::start(folder.path(), false).expect("starts");
+    let store = redis_at(&server.url());
+    // Only the store speaks the third version of the protocol.
+    let connection = || {
+        let clients = server.command(&["CLIENT", "LIST"]).expect("answers");
+        let line = clients.lines().find(|line| line.contains("resp=3")).expect("the store is connected").to_owned();
+        line.split(' ').next().expect("an id").to_owned()
+    };
+    let result = [(FRESH.order_no(), OrderResult::Success { user: FRESH.principal() })];
+    store.put_results(&result).await.expect("stored");
+    for pipelined in [false, true] {
+        let before = connection();
+        // Nobody listens there; it is a replica all the same, and as one it keeps its clients.
+        server.command(&["REPLICAOF", "127.0.0.1", "9"]).expect("demoted");
+        if pipelined {
+            is_unavailable(store.put_results(&result)).await;
+        } else {
+            is_unavailable(store.append(&buyer(), "k", Bytes::new())).await;
+        }
+        server.command(&["REPLICAOF", "NO", "ONE"]).expect("promoted");
+        eventually("the store can write again", || async { store.put_results(&result).await.is_ok() }).await;
+        assert_ne!(connection(), before, "pipelined: {pipelined}");
+    }
 }
 
 #[tokio::test]

@@ -77,16 +77,26 @@ impl Primary {
 
     pub(super) async fn command(self: &Arc<Self>, command: &Cmd) -> RedisResult<Value> {
         let (number, mut connection) = self.connected().await?;
-        let answer = connection.req_packed_command(command).await;
-        self.judge(number, &answer);
+        let answer = connection.req_packed_command(command).await.and_then(Value::extract_error);
+        if answer.as_ref().is_err_and(leads_nowhere) {
+            self.renew(number);
+        }
         answer
     }
 
     pub(super) async fn commands(self: &Arc<Self>, commands: &Pipeline, offset: usize, count: usize) -> RedisResult<Vec<Value>> {
         let (number, mut connection) = self.connected().await?;
-        let answer = connection.req_packed_commands(commands, offset, count).await;
-        self.judge(number, &answer);
-        answer
+        let answers = connection.req_packed_commands(commands, offset, count).await;
+        let lost = match &answers {
+            Ok(answers) => {
+                answers.iter().any(|answer| matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::ReadOnly)))
+            }
+            Err(error) => leads_nowhere(error),
+        };
+        if lost {
+            self.renew(number);
+        }
+        answers
     }
 
     /// A primary that is silent may have been replaced, and its Sentinels know. Without Sentinels there is no other one, and it
@@ -105,12 +115,6 @@ impl Primary {
             self.renew(number);
         }
         Ok((number, connected?))
-    }
-
-    fn judge<T>(self: &Arc<Self>, number: u64, answer: &RedisResult<T>) {
-        if answer.as_ref().is_err_and(leads_nowhere) {
-            self.renew(number);
-        }
     }
 
     /// Lets the next call connect anew, unless connection `number` was replaced already.
