@@ -104,13 +104,11 @@ impl Admission for RedisStore {
     }
 
     async fn release(&self, shard: Shard, release: &Release) -> PortResult<Option<StockVersion>> {
-        let Release { user, reservation, epoch, generation } = release;
-        let mut call = RELEASE.call();
-        call.key(key(shard, "sale")).key(key(shard, "buyers"));
-        call.arg(user.as_str()).arg(write_reservation(reservation)).arg(reservation.qty).arg(generation);
-        call.arg(epoch.map(|epoch| epoch.to_string()).unwrap_or_default());
-        let at: Option<(u32, u64)> = self.script("release a reservation", &call).await?;
-        Ok(at.map(|(epoch, returns)| StockVersion { epoch, returns }))
+        self.give_back("release a reservation", shard, release, None).await
+    }
+
+    async fn refuse(&self, shard: Shard, consumer: &str, id: &str, release: &Release) -> PortResult<Option<StockVersion>> {
+        self.give_back("refuse an order event", shard, release, Some((consumer, id))).await
     }
 
     async fn reserve(&self, shard: Shard, user: &PrincipalId, reservation: &Reservation) -> PortResult<Reserved> {
@@ -218,6 +216,26 @@ impl Admission for RedisStore {
 }
 
 impl RedisStore {
+    /// Gives a reservation back, together with the event that `claimed` names, by consumer and id.
+    async fn give_back(
+        &self,
+        doing: &'static str,
+        shard: Shard,
+        release: &Release,
+        claimed: Option<(&str, &str)>,
+    ) -> PortResult<Option<StockVersion>> {
+        let Release { user, reservation, epoch, generation } = release;
+        let mut call = RELEASE.call();
+        call.key(key(shard, "sale")).key(key(shard, "buyers"));
+        call.arg(user.as_str()).arg(write_reservation(reservation)).arg(reservation.qty).arg(generation);
+        call.arg(epoch.map(|epoch| epoch.to_string()).unwrap_or_default());
+        if let Some((consumer, id)) = claimed {
+            call.key(key(shard, "events")).arg(consumer).arg(id);
+        }
+        let at: Option<(u32, u64)> = self.script(doing, &call).await?;
+        Ok(at.map(|(epoch, returns)| StockVersion { epoch, returns }))
+    }
+
     /// Waits until replicas have what was admitted over `connection`; who lacks them is counted, for the units are taken either
     /// way.
     async fn replicate(&self, replication: &Replication, shard: Shard, connection: u64) {

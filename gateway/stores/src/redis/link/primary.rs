@@ -44,7 +44,7 @@ impl Finder {
 
 /// One server at a time.
 pub(in crate::redis) struct Primary {
-    finder: Finder,
+    finder: Arc<Finder>,
     timeout: Duration,
     current: Mutex<Current>,
 }
@@ -61,14 +61,16 @@ type Connecting = Shared<BoxFuture<'static, RedisResult<MultiplexedConnection>>>
 
 impl Primary {
     pub(super) fn new(finder: Finder, timeout: Duration) -> Arc<Self> {
+        let finder = Arc::new(finder);
         Arc::new_cyclic(|this| {
-            let current = Current { number: 0, since: Instant::now(), connecting: connect(this.clone(), 0, Duration::ZERO) };
+            let connecting = connect(finder.clone(), timeout, Duration::ZERO, renewal(this.clone(), 0));
+            let current = Current { number: 0, since: Instant::now(), connecting };
             Self { finder, timeout, current: Mutex::new(current) }
         })
     }
 
     pub(super) fn has_sentinels(&self) -> bool {
-        matches!(self.finder, Finder::Sentinels(_))
+        matches!(*self.finder, Finder::Sentinels(_))
     }
 
     pub(super) fn connection(&self) -> u64 {
@@ -122,7 +124,8 @@ impl Primary {
         self.current(|current| {
             if current.number == number {
                 let pause = RECONNECT_AFTER.saturating_sub(current.since.elapsed());
-                let connecting = connect(Arc::downgrade(self), number + 1, pause);
+                let on_loss = renewal(Arc::downgrade(self), number + 1);
+                let connecting = connect(self.finder.clone(), self.timeout, pause, on_loss);
                 *current = Current { number: number + 1, since: Instant::now(), connecting };
             }
         });
@@ -133,25 +136,32 @@ impl Primary {
     }
 }
 
-/// An attempt to connect, begun when it is first awaited.
-fn connect(primary: Weak<Primary>, number: u64, pause: Duration) -> Connecting {
-    let lost = primary.clone();
-    let on_push = move |push: PushInfo| {
-        if let (PushKind::Disconnection, Some(primary)) = (push.kind, lost.upgrade()) {
+/// What is done once connection `number` is lost. The connection does not keep its owner alive.
+fn renewal(primary: Weak<Primary>, number: u64) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        if let Some(primary) = primary.upgrade() {
             primary.renew(number);
+        }
+    }
+}
+
+/// An attempt to connect, begun when it is first awaited.
+fn connect(finder: Arc<Finder>, timeout: Duration, pause: Duration, on_loss: impl Fn() + Send + Sync + 'static) -> Connecting {
+    let on_push = move |push: PushInfo| {
+        if push.kind == PushKind::Disconnection {
+            on_loss();
         }
         Ok::<_, std::convert::Infallible>(())
     };
     let attempt = async move {
-        let Some(primary) = primary.upgrade() else { return Err(RedisError::from((ErrorKind::Client, "the store is gone"))) };
         tokio::time::sleep(pause).await;
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(primary.timeout))
+            .set_connection_timeout(Some(timeout))
             // Each call has a deadline of its own, which covers more than the wait for the answer.
             .set_response_timeout(None)
             .set_pipeline_buffer_size(CALLS_QUEUED_MAX)
             .set_push_sender(on_push);
-        let found = tokio::time::timeout(primary.timeout, primary.finder.client()).await;
+        let found = tokio::time::timeout(timeout, finder.client()).await;
         found
             .map_err(|_| RedisError::from((ErrorKind::Io, "no Sentinel answered in time")))??
             .get_multiplexed_async_connection_with_config(&config)
