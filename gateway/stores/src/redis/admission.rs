@@ -13,7 +13,7 @@ use gateway_core::sale::{
 };
 use redis::{Cmd, Pipeline, RedisError};
 
-use super::script::Script;
+use super::script::{Call, Script};
 use super::{RedisStore, Replication, info_field, nonsense};
 use crate::error::failed;
 
@@ -104,12 +104,14 @@ impl Admission for RedisStore {
     }
 
     async fn release(&self, shard: Shard, release: &Release) -> PortResult<Option<StockVersion>> {
-        let Release { user, reservation, epoch, generation } = release;
-        let mut call = RELEASE.call();
-        call.key(key(shard, "sale")).key(key(shard, "buyers"));
-        call.arg(user.as_str()).arg(write_reservation(reservation)).arg(reservation.qty).arg(generation);
-        call.arg(epoch.map(|epoch| epoch.to_string()).unwrap_or_default());
-        let at: Option<(u32, u64)> = self.script("release a reservation", &call).await?;
+        let at: Option<(u32, u64)> = self.script("release a reservation", &release_call(shard, release)).await?;
+        Ok(at.map(|(epoch, returns)| StockVersion { epoch, returns }))
+    }
+
+    async fn refuse(&self, shard: Shard, consumer: &str, id: &str, release: &Release) -> PortResult<Option<StockVersion>> {
+        let mut call = release_call(shard, release);
+        call.key(key(shard, "events")).arg(consumer).arg(id);
+        let at: Option<(u32, u64)> = self.script("refuse an order event", &call).await?;
         Ok(at.map(|(epoch, returns)| StockVersion { epoch, returns }))
     }
 
@@ -256,6 +258,14 @@ fn key(shard: Shard, name: &str) -> String {
 
 fn result_key(order_no: &OrderNo) -> String {
     format!("seckill:result:{order_no}")
+}
+
+fn release_call(shard: Shard, Release { user, reservation, epoch, generation }: &Release) -> Call<'static> {
+    let mut call = RELEASE.call();
+    call.key(key(shard, "sale")).key(key(shard, "buyers"));
+    call.arg(user.as_str()).arg(write_reservation(reservation)).arg(reservation.qty).arg(generation);
+    call.arg(epoch.map(|epoch| epoch.to_string()).unwrap_or_default());
+    call
 }
 
 fn stock_command(shard: Shard) -> Cmd {
