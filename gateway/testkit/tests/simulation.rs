@@ -37,11 +37,20 @@ fn a_store_that_is_lost_again_and_again_sells_no_unit_twice() {
     println!("{whole:?}");
 }
 
+/// Each with a seed near which it shows, because some show once in thousands of stories.
 #[test]
 fn every_flaw_is_noticed() {
-    for flaw in [Flaw::AcknowledgesFirst, Flaw::ForgetsLosers, Flaw::RelaysIntoThePast, Flaw::FinishesFirst, Flaw::TrustsTheStore] {
+    for (flaw, near) in [
+        (Flaw::AcknowledgesFirst, 1),
+        (Flaw::ForgetsLosers, 1),
+        (Flaw::ReleasesBesides, 4_100),
+        (Flaw::AcknowledgesAll, 3_750),
+        (Flaw::RelaysIntoThePast, 100),
+        (Flaw::FinishesFirst, 1),
+        (Flaw::TrustsTheStore, 1),
+    ] {
         let staff = Model { flaw: Some(flaw) };
-        let mut stories = (1..1_000).flat_map(|seed| [Scenario::of(seed), Scenario::stormy(seed)]);
+        let mut stories = (near..near + 1_000).flat_map(|seed| [Scenario::of(seed), Scenario::stormy(seed)]);
         let found = stories.find_map(|story| play(&story, &staff).err().map(|why| (story.seed, why)));
         let (seed, why) = found.unwrap_or_else(|| panic!("{flaw:?} goes unnoticed"));
         println!("{flaw:?}: seed {seed}: {why:.120}");

@@ -46,7 +46,7 @@ pub trait Admission: Send + Sync {
     async fn release(&self, shard: Shard, release: &Release) -> PortResult<Option<StockVersion>>;
 
     /// Gives back what event `id` reserved, which did not become an order, and acknowledges the event, in one step; says when
-    /// units came back. Nothing happens when `consumer` has not claimed the event any more: an event that was given back
+    /// units came back. Nothing happens, and the event is not the caller's to acknowledge, when `consumer` has not claimed the event any more: an event that was given back
     /// and judged again, or judged by somebody else meanwhile, could become an order without units.
     async fn refuse(&self, shard: Shard, consumer: &str, id: &str, release: &Release) -> PortResult<Option<StockVersion>>;
 

@@ -23,6 +23,8 @@ pub enum Flaw {
     ForgetsLosers,
     /// What lost is given back first and acknowledged later, or by somebody who has lost the event.
     ReleasesBesides,
+    /// What could not be refused, because somebody else has it, is acknowledged.
+    AcknowledgesAll,
     /// A task of the outbox is done once the store was told, whatever epoch it was in.
     RelaysIntoThePast,
     /// A task of the outbox is finished before it is done.
@@ -91,10 +93,13 @@ impl Clerk {
                     self.ports.admission.acknowledge(shard, &ids).await?;
                 }
                 let outcomes = self.ports.ledger.persist(&lease, &events, self.ports.now()).await?;
-                for (event, outcome) in events.iter().zip(outcomes) {
-                    self.conclude(shard, event, outcome).await?;
+                for (event, outcome) in events.iter().zip(&outcomes) {
+                    self.conclude(shard, event, *outcome).await?;
                 }
-                self.ports.admission.acknowledge(shard, &ids).await?;
+                // A refused event was acknowledged when it was refused. One that could not be refused is somebody else's.
+                let is_over = |outcome| outcome == Persisted::Stored || self.has(Flaw::AcknowledgesAll) || self.has(Flaw::ReleasesBesides);
+                let over = ids.into_iter().zip(outcomes).filter(|(_, outcome)| is_over(*outcome)).map(|(id, _)| id);
+                self.ports.admission.acknowledge(shard, &over.collect::<Vec<_>>()).await?;
             }
         }
         Ok(())
@@ -105,7 +110,9 @@ impl Clerk {
         if let Some(release) = order::release_of(event, outcome) {
             if self.has(Flaw::ReleasesBesides) {
                 self.ports.admission.release(shard, &release).await?;
-            } else if !self.has(Flaw::ForgetsLosers) {
+            } else if self.has(Flaw::ForgetsLosers) {
+                self.ports.admission.acknowledge(shard, std::slice::from_ref(&event.id)).await?;
+            } else {
                 self.ports.admission.refuse(shard, &self.ports.name, &event.id, &release).await?;
             }
             // The number of an order that was never written is given out again when its buyer asks again.
