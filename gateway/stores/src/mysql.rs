@@ -169,6 +169,8 @@ impl MysqlStore {
 enum Trouble {
     #[error("the lease is no longer held")]
     Fenced,
+    #[error("more than {0} at once")]
+    TooMany(usize),
     #[error("the table holds what nobody of ours wrote: {0}")]
     Damaged(&'static str),
     #[error("the database refused")]
@@ -189,7 +191,7 @@ impl Trouble {
             Self::Sql(error) | Self::Migrate(MigrateError::Execute(error)) => {
                 Some(error.as_database_error()?.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()?.number())
             }
-            Self::Fenced | Self::Damaged(_) | Self::Migrate(_) => None,
+            Self::Fenced | Self::TooMany(_) | Self::Damaged(_) | Self::Migrate(_) => None,
         }
     }
 }
@@ -207,7 +209,7 @@ impl Failure for Trouble {
         }
         let error = match self {
             Self::Fenced => return PortErrorKind::Fenced,
-            Self::Damaged(_) => return PortErrorKind::Broken,
+            Self::TooMany(_) | Self::Damaged(_) => return PortErrorKind::Broken,
             Self::Sql(error) | Self::Migrate(MigrateError::Execute(error)) => error,
             Self::Migrate(_) => return PortErrorKind::Broken,
         };

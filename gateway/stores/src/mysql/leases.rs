@@ -10,6 +10,9 @@ use super::json::Rows;
 use super::rows::read_lot;
 use super::{MysqlStore, Trouble};
 
+/// Lots leased at once (the port's word).
+const LOTS_MAX: usize = 10_000;
+
 /// Lots as rows of (activity, sku).
 macro_rules! lots_table {
     () => {
@@ -22,6 +25,9 @@ impl MysqlStore {
     pub(super) async fn take_lot_leases(&self, owner: &str, lots: &[Lot], ttl: Duration) -> Result<Vec<LotLease>, Trouble> {
         if lots.is_empty() {
             return Ok(Vec::new());
+        }
+        if lots.len() > LOTS_MAX {
+            return Err(Trouble::TooMany(LOTS_MAX));
         }
         let lots = lots_parameter(lots);
         if ttl.is_zero() {

@@ -18,6 +18,9 @@ use super::stock::{Line, Reason, move_units};
 use super::time::{datetime, millis};
 use super::{MysqlStore, Trouble};
 
+/// Events in one transaction (the port's word).
+const EVENTS_MAX: usize = 1_000;
+
 /// An order with its one item, from a table `o` of orders.
 macro_rules! select_orders {
     ($from:literal, $rest:literal) => {
@@ -46,6 +49,9 @@ struct Known {
 
 impl MysqlStore {
     pub(super) async fn write_orders(&self, lease: &LotLease, events: &[OrderEvent], now: UnixMillis) -> Result<Vec<Persisted>, Trouble> {
+        if events.len() > EVENTS_MAX {
+            return Err(Trouble::TooMany(EVENTS_MAX));
+        }
         let lot = lease.lot;
         let mut tx = self.pool.begin().await?;
         let ground = lock_ground(&mut tx, &[lot], Some(lease)).await?;

@@ -53,6 +53,8 @@ impl MysqlStore {
         .fetch_all(&mut *tx)
         .await?;
         if rows.is_empty() {
+            // Now, not whenever the connection is used again: what this transaction has looked at, others skip.
+            tx.rollback().await?;
             return Ok(Vec::new());
         }
         const HIDE: &str =

@@ -66,7 +66,8 @@ impl MysqlStore {
         let numbers = due.iter().map(|(order_no, ..)| read_order_no(order_no)).collect::<Result<Vec<_>, _>>()?;
         let ground = lock_ground(&mut tx, &Vec::from_iter(lots), None).await?;
         let locked = lock_orders(&mut tx, &Vec::from_iter(&numbers)).await?;
-        let expired: Vec<_> = locked.into_iter().filter(|order| order::expired(order, deadline)).collect();
+        let mut expired: Vec<_> = locked.into_iter().filter(|order| order::expired(order, deadline)).collect();
+        leave_damaged_lots(&ground, &mut expired);
         if expired.is_empty() {
             return Ok(expired);
         }
@@ -153,6 +154,20 @@ impl MysqlStore {
         };
         tx.commit().await?;
         Ok(Some(answer))
+    }
+}
+
+/// Leaves out the orders of lots that have sold less than those orders: somebody changed a counter by hand. One such lot must not
+/// stop the timer of all others; reconciliation reports it and an operator mends it.
+fn leave_damaged_lots(ground: &BTreeMap<Lot, Ground>, orders: &mut Vec<OrderRecord>) {
+    let mut units: BTreeMap<Lot, u64> = BTreeMap::new();
+    for order in orders.iter() {
+        *units.entry(order.lot).or_default() += u64::from(order.qty);
+    }
+    let whole = |lot: &Lot| ground.get(lot).is_some_and(|ground| units.get(lot) <= Some(&u64::from(ground.lot.sold)));
+    orders.retain(|order| whole(&order.lot));
+    for lot in units.keys().filter(|lot| !whole(lot)) {
+        tracing::error!(%lot, "the lot has sold less than its unpaid orders: they are not closed until its counter is mended");
     }
 }
 

@@ -305,6 +305,44 @@ async fn decide(ledger: &MysqlStore, lot: Lot, invariant: Invariant, verdict: Ve
     ledger.decide_letter(id, verdict, &decision).await.expect("decides")
 }
 
+/// The other lot's orders are closed all the same; its own once the counter is mended.
+#[tokio::test]
+async fn a_lot_whose_counter_is_wrong_stops_no_other_lots_timer() {
+    let (ledger, raw) = own().await;
+    let lots = lots_of_one_sku(&ledger, 2, 5).await;
+    for lot in &lots {
+        assert_eq!(persist(&ledger, &leased(&ledger, *lot).await, &[event(1, 2)]).await, [Persisted::Stored]);
+    }
+    sqlx::query("update seckill_product set sold = 1 where activity_id = ?").bind(lots[0].activity.0).execute(&raw).await.expect("changes");
+    let closed = async || -> Vec<Lot> {
+        let closed = ledger.expire(now().plus(LATER), 500, now()).await.expect("expires");
+        closed.iter().map(|order| order.lot).collect()
+    };
+    assert_eq!(closed().await, [lots[1]]);
+    assert_eq!(closed().await, []);
+    let outcome = decide(&ledger, lots[0], Invariant::SoldIsLive, Verdict::Retry).await;
+    assert!(matches!(outcome, DecideOutcome::Decided(_)), "{outcome:?}");
+    assert_eq!(closed().await, [lots[0]]);
+    for lot in lots {
+        assert_eq!(books_of(&ledger, lot).await.sold, 0);
+    }
+}
+
+/// The port's bounds can be used, and not exceeded.
+#[tokio::test]
+async fn a_thousand_events_fit_one_call_and_no_more() {
+    let (ledger, _) = own().await;
+    let lot = lots_of_one_sku(&ledger, 1, 2_000).await[0];
+    let lease = leased(&ledger, lot).await;
+    let events: Vec<_> = (0..1_001).map(|_| event(1, 1)).collect();
+    let answer = ledger.persist(&lease, &events, now()).await;
+    assert_eq!(answer.map_err(|error| error.kind), Err(PortErrorKind::Broken));
+    for _ in 0..3 {
+        assert_eq!(persist(&ledger, &lease, &events[..1_000]).await, vec![Persisted::Stored; 1_000]);
+        assert_eq!(books_of(&ledger, lot).await.sold, 1_000);
+    }
+}
+
 /// It would come again for ever.
 #[tokio::test]
 async fn a_task_nobody_of_ours_wrote_becomes_a_letter() {
