@@ -8,6 +8,8 @@ mod chats;
 mod lots;
 mod orders;
 pub(crate) mod payments;
+#[cfg(test)]
+mod picky;
 mod reconcile;
 mod refunds;
 mod relay;

@@ -105,7 +105,10 @@ impl Orders {
             }
         }
         self.tell(&results).await?;
-        self.acknowledge(events.iter().map(|event| event.id.clone()).collect()).await
+        // A loser is acknowledged already, or is somebody else's by now.
+        let (won, lost): (Vec<_>, Vec<_>) = events.iter().zip(outcomes).partition(|(_, outcome)| **outcome == Persisted::Stored);
+        self.forget(lost.into_iter().map(|(event, _)| event.id.as_str()));
+        self.acknowledge(won.into_iter().map(|(event, _)| event.id.clone()).collect()).await
     }
 
     fn count(&mut self, event: &OrderEvent, outcome: Persisted) {
@@ -119,11 +122,14 @@ impl Orders {
         }
     }
 
-    /// The result of an event, once what it lost is given back. `None`: there is one, or the same number is under way again.
+    /// The result of an event, once what it lost is given back and, in the same step, the event acknowledged. `None`: there is
+    /// one, or the same number is under way again, maybe by another worker that claimed the event.
     async fn conclude(&self, event: &OrderEvent, outcome: Persisted) -> PortResult<Option<OrderResult>> {
         let user = event.user.clone();
-        if let Some(release) = release_of(event, outcome) {
-            self.release(&release).await?;
+        if let Some(release) = release_of(event, outcome)
+            && let Some(at) = self.desk.admission.refuse(self.shard, &self.consumer, &event.id, &release).await?
+        {
+            self.desk.returned(self.shard, at).await;
         }
         let message = match outcome {
             Persisted::Stored => return Ok(Some(OrderResult::Success { user })),
@@ -172,11 +178,15 @@ impl Orders {
 
     async fn acknowledge(&mut self, ids: Vec<String>) -> PortResult<()> {
         self.desk.admission.acknowledge(self.shard, &ids).await?;
-        for id in &ids {
+        self.forget(ids.iter().map(String::as_str));
+        Ok(())
+    }
+
+    fn forget<'a>(&mut self, ids: impl Iterator<Item = &'a str>) {
+        for id in ids {
             self.counted.remove(id);
             self.attempts.remove(id);
         }
-        Ok(())
     }
 
     /// An event that the ledger cannot take.
@@ -189,7 +199,8 @@ impl Orders {
         if let Some(result) = self.conclude(event, Persisted::Stale).await? {
             self.tell(&[(id, order_no.clone(), result)]).await?;
         }
-        self.acknowledge(vec![id.clone()]).await
+        self.forget(std::iter::once(id.as_str()));
+        Ok(())
     }
 
     /// An entry that is no event. Whoever it names hears that nothing came of it, unless the ledger knows better.

@@ -1,5 +1,7 @@
 //! The steps of the worker on in-memory ports, one behaviour each.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use gateway_core::id::{OrderNo, PayNo};
@@ -11,11 +13,14 @@ use gateway_core::sale::{
 };
 
 use super::lots::Lots;
+use super::orders::Orders;
+use super::picky::Picky;
 use super::reconcile::Reconcile;
 use super::refunds::Refunds;
 use super::relay::Payback;
 use super::rig::{END, PAY_TTL_S, PREHEAT, Rig, START, WAREHOUSE, settings, user};
 use super::timer::Timer;
+use crate::sale::desk::Desk;
 use crate::sale::ending::Ended;
 use crate::sale::keeper::Kept;
 
@@ -70,7 +75,7 @@ async fn a_lost_number_that_its_buyer_holds_again_does_not_fail() {
     let lease = rig.lease().await;
     let mut one_by_one = settings();
     one_by_one.batch_max = 1;
-    let mut orders = super::orders::Orders::new(rig.desk.clone(), Shard::first(rig.lot), "worker".into(), &one_by_one);
+    let mut orders = Orders::new(rig.desk.clone(), Shard::first(rig.lot), "worker".into(), &one_by_one);
     orders.turn(&lease, rig.now()).await.unwrap();
     assert_eq!(rig.result("ann", 0).await, None, "the first event is stale and its number is under way again");
     orders.turn(&lease, rig.now()).await.unwrap();
@@ -123,6 +128,32 @@ async fn poison_that_names_a_live_order_leaves_it_alone() {
     rig.write().await;
     assert_eq!(rig.result("ann", 0).await.as_deref(), Some("success"));
     assert_eq!((rig.left().await, rig.record().await.sold), (1, 1));
+}
+
+#[tokio::test]
+async fn an_event_that_the_ledger_cannot_take_is_found_given_up_and_its_unit_released() {
+    let rig = Rig::open(9, 1).await;
+    let shard = Shard::first(rig.lot);
+    for name in ["ann", "bob", "cid", "dan", "eve", "fay", "guy"] {
+        assert_eq!(rig.buy(name, 0).await, Admit::Admitted);
+    }
+    let ledger = Arc::new(Picky { ledger: rig.ledger.clone(), refuses: BTreeSet::from([rig.number("dan", 0)]) });
+    let desk = Desk { ledger, ..rig.desk.clone() };
+    let mut orders = Orders::new(desk, shard, "worker".into(), &settings());
+    let lease = rig.lease().await;
+    for attempt in 1..3 {
+        let error = orders.turn(&lease, rig.now()).await.unwrap_err();
+        assert_eq!(error.kind, PortErrorKind::Broken, "attempt {attempt}");
+        assert_eq!((rig.record().await.sold, rig.admission.backlog(shard).await.unwrap()), (6, 1), "the others do not wait for it");
+        assert_eq!(rig.ledger.letters_open().await.unwrap(), 0);
+    }
+    assert_eq!(orders.turn(&lease, rig.now()).await.unwrap(), 1);
+    assert_eq!(rig.result("dan", 0).await.as_deref(), Some("未抢到，请重试"));
+    assert_eq!((rig.left().await, rig.admission.backlog(shard).await.unwrap()), (3, 0));
+    let letters = rig.ledger.letters(true, 0, 10).await.unwrap();
+    assert_eq!((letters.len(), letters[0].what.attempts), (1, 3));
+    assert!(letters[0].what.payload.contains(rig.number("dan", 0).as_str()), "{}", letters[0].what.payload);
+    assert_eq!(rig.desk.metrics.orders_persisted.get(), 6);
 }
 
 #[tokio::test]

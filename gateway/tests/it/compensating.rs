@@ -50,7 +50,7 @@ async fn an_entry_that_is_no_order_event_is_put_aside_and_the_rest_flows() {
     let lot = cluster.open_sale(3201, Terms::open(5)).await.unwrap();
     let stream = format!("seckill:{{{}:{}}}:events", lot.activity, lot.sku);
     let id = block_in_place(|| cluster.services.redis.command(&["XADD", &stream, "*", "note", "written by hand"])).unwrap();
-    assert_eq!(buy(&cluster, lot, "next").await.unwrap(), "success");
+    assert_eq!(buy(&cluster, lot, "next-3201").await.unwrap(), "success");
     let source = format!("{}:{}:{}", lot.activity, lot.sku, id.trim());
     let letter = listed(&cluster, &source).await;
     assert_eq!(letter["kind"], "event", "{letter}");
@@ -67,7 +67,7 @@ async fn an_entry_that_is_no_order_event_is_put_aside_and_the_rest_flows() {
 async fn a_counter_that_somebody_edited_in_mysql_is_found_and_mended() {
     let cluster = shared().await.unwrap();
     let lot = cluster.open_sale(3202, Terms::open(5)).await.unwrap();
-    assert_eq!(buy(&cluster, lot, "ann").await.unwrap(), "success");
+    assert_eq!(buy(&cluster, lot, "ann-3202").await.unwrap(), "success");
     until_well(&cluster, lot).await;
     cluster.ledger().await.unwrap().edit_sold(lot, 3).await.unwrap();
     let letter = listed(&cluster, &format!("{}:{}:sold_is_live", lot.activity, lot.sku)).await;
@@ -83,7 +83,7 @@ async fn a_counter_that_somebody_edited_in_mysql_is_found_and_mended() {
 async fn a_stock_that_somebody_edited_in_redis_is_found_and_rebuilt() {
     let cluster = shared().await.unwrap();
     let lot = cluster.open_sale(3203, Terms::open(5)).await.unwrap();
-    assert_eq!(buy(&cluster, lot, "ann").await.unwrap(), "success");
+    assert_eq!(buy(&cluster, lot, "ann-3203").await.unwrap(), "success");
     until_well(&cluster, lot).await;
     let key = format!("seckill:{{{}:{}}}:sale", lot.activity, lot.sku);
     block_in_place(|| cluster.services.redis.command(&["HINCRBY", &key, "left", "7"])).unwrap();
@@ -97,5 +97,5 @@ async fn a_stock_that_somebody_edited_in_redis_is_found_and_rebuilt() {
     let status = operating::run(&cluster, &["activity", "status", &lot.activity.to_string()]).await.unwrap();
     let text = String::from_utf8_lossy(&status.stdout).into_owned();
     assert!(text.contains("1 of 5 sold") && text.contains("stock_is_left_and_reserved: holds"), "{text}");
-    assert_eq!(buy(&cluster, lot, "bob").await.unwrap(), "success");
+    assert_eq!(buy(&cluster, lot, "bob-3203").await.unwrap(), "success");
 }

@@ -83,10 +83,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Tasks of the outbox of a kind and in a state: 0 due, 1 done, 2 given up.
-    pub(crate) async fn outbox(&self, topic: &str, state: u8) -> anyhow::Result<i64> {
-        let count = sqlx::query_scalar("select count(*) from outbox where topic = ? and state = ?");
-        Ok(count.bind(topic).bind(state).fetch_one(&self.pool).await?)
+    /// Tasks of the outbox of this kind that are not done.
+    pub(crate) async fn owed(&self, topic: &str) -> anyhow::Result<i64> {
+        Ok(sqlx::query_scalar("select count(*) from outbox where topic = ?").bind(topic).fetch_one(&self.pool).await?)
     }
 
     /// Every message of a session, in order.

@@ -57,19 +57,21 @@ async fn an_activity_lives_its_life_without_an_operator() {
     until_state(&cluster, lot, "phase", "preheated").await;
     let edge = Edge::new().unwrap();
     let buy = async |id: &str| edge.buy(cluster.edge(0), &tokens::user(id), lot, "k").await;
-    let early = until("the node knows it", RECOVERED, async || Ok(Some(buy("early").await?).filter(|answer| answer.status != 404))).await;
+    let early =
+        until("the node knows it", RECOVERED, async || Ok(Some(buy("early-3001").await?).filter(|answer| answer.status != 404))).await;
     early.unwrap().assert_refusal(409, "NOT_STARTED");
-    let first = until("it opens", RECOVERED, async || Ok(Some(buy("early").await?).filter(|answer| answer.code() != "NOT_STARTED"))).await;
+    let first =
+        until("it opens", RECOVERED, async || Ok(Some(buy("early-3001").await?).filter(|answer| answer.code() != "NOT_STARTED"))).await;
     assert_eq!(first.unwrap().status, 202);
     assert!(now_s() >= start, "not before its time");
-    assert_eq!(buy("another").await.unwrap().status, 202);
+    assert_eq!(buy("another-3001").await.unwrap().status, 202);
     assert_eq!(shown(&cluster, lot).await.unwrap()["phase"], "open");
     let listed = sluice(&cluster, &["activity", "list", "--json"]).await.unwrap();
     assert!(listed["activities"].as_array().unwrap().iter().any(|activity| activity["activityId"] == id.as_str()), "{listed}");
 
     let settled = until_state(&cluster, lot, "state", "settled").await;
     assert!(now_s() >= end);
-    buy("late").await.unwrap().assert_refusal(409, "ENDED");
+    buy("late-3001").await.unwrap().assert_refusal(409, "ENDED");
     assert_eq!(sku(&settled), (u64::from(WAREHOUSE) - 2, 0), "{settled}");
     assert_eq!(settled["sold"], 2, "{settled}");
     cluster.ledger().await.unwrap().assert_sold(lot, 2).await.unwrap();
@@ -91,7 +93,7 @@ async fn an_activity_is_called_off_before_it_begins_and_not_after() {
     assert_eq!((sku(&void), &void["phase"]), ((u64::from(WAREHOUSE), 0), &json!("void")), "{void}");
     let edge = Edge::new().unwrap();
     until("the node has forgotten it", RECOVERED, async || {
-        let answer = edge.buy(cluster.edge(0), &tokens::user("hopeful"), lot, "k").await?;
+        let answer = edge.buy(cluster.edge(0), &tokens::user("hopeful-3002"), lot, "k").await?;
         Ok((answer.verdict() == (404, "UNKNOWN_ITEM")).then_some(()))
     })
     .await
@@ -109,22 +111,22 @@ async fn settling_waits_for_orders_and_what_closes_later_goes_to_the_warehouse()
     until_state(&cluster, lot, "phase", "open").await;
     let edge = Edge::new().unwrap();
     let buy = async |id: &str| edge.buy(cluster.edge(0), &tokens::user(id), lot, "k").await;
-    until("it sells", RECOVERED, async || Ok((buy("payer").await?.status == 202).then_some(()))).await.unwrap();
+    until("it sells", RECOVERED, async || Ok((buy("payer-3004").await?.status == 202).then_some(()))).await.unwrap();
     cluster.kill(Part::Worker(0));
-    let answer = buy("forgetful").await.unwrap();
+    let answer = buy("forgetful-3004").await.unwrap();
     assert_eq!(answer.status, 202, "{}", answer.body);
     let forgotten = answer.body["orderNo"].as_str().unwrap().to_owned();
-    let paid = buy("payer").await.unwrap().body["orderNo"].as_str().unwrap().to_owned();
+    let paid = buy("payer-3004").await.unwrap().body["orderNo"].as_str().unwrap().to_owned();
 
     sluice(&cluster, &["activity", "close", &lot.activity.to_string(), "--json"]).await.unwrap();
     let closing = shown(&cluster, lot).await.unwrap();
     assert_eq!((&closing["state"], &closing["phase"]), (&json!("closing"), &json!("closing")), "an event waits: {closing}");
-    buy("late").await.unwrap().assert_refusal(409, "ENDED");
+    buy("late-3004").await.unwrap().assert_refusal(409, "ENDED");
 
     cluster.restart(Part::Worker(0)).await.unwrap();
     let settled = until_state(&cluster, lot, "state", "settled").await;
     assert_eq!((sku(&settled), &settled["sold"]), ((u64::from(WAREHOUSE) - 2, 0), &json!(2)), "{settled}");
-    let token = tokens::user("forgetful");
+    let token = tokens::user("forgetful-3004");
     let result = async |token: &str, order: &str| edge.settled(cluster.edge(0), token, order).await;
     assert_eq!(until("written", RECOVERED, async || result(&token, &forgotten).await).await.unwrap(), "success");
     cluster.admin(0).post(&format!("/admin/orders/{paid}/paid"), &json!({ "payNo": "p-3004" })).await.unwrap();
@@ -137,7 +139,7 @@ async fn settling_waits_for_orders_and_what_closes_later_goes_to_the_warehouse()
     .await
     .unwrap();
     until("its buyer hears of it", RECOVERED, async || Ok(result(&token, &forgotten).await?.filter(|word| word == "fail"))).await.unwrap();
-    assert_eq!(result(&tokens::user("payer"), &paid).await.unwrap().context("final").unwrap(), "success");
+    assert_eq!(result(&tokens::user("payer-3004"), &paid).await.unwrap().context("final").unwrap(), "success");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -146,24 +148,26 @@ async fn an_unpaid_order_is_closed_and_its_unit_sold_again() {
     let lot = sale::publish(&cluster.admin(0), 3005, Terms::open(1), 2).await.unwrap();
     let edge = Edge::new().unwrap();
     let buy = async |id: &str, node| edge.buy(cluster.edge(node), &tokens::user(id), lot, "k").await;
-    let bought = until("it sells", RECOVERED, async || Ok(Some(buy("ann", 0).await?).filter(|answer| answer.status == 202))).await.unwrap();
+    let bought =
+        until("it sells", RECOVERED, async || Ok(Some(buy("ann-3005", 0).await?).filter(|answer| answer.status == 202))).await.unwrap();
     let order = bought.body["orderNo"].as_str().unwrap();
     for node in [0, 1] {
-        buy("bob", node).await.unwrap().assert_refusal(409, "SOLD_OUT");
+        buy("bob-3005", node).await.unwrap().assert_refusal(409, "SOLD_OUT");
     }
     until("her order is closed", RECOVERED, async || {
-        Ok(edge.settled(cluster.edge(1), &tokens::user("ann"), order).await?.filter(|word| word == "fail"))
+        Ok(edge.settled(cluster.edge(1), &tokens::user("ann-3005"), order).await?.filter(|word| word == "fail"))
     })
     .await
     .unwrap();
-    let sold = until("it is sold again", RECOVERED, async || Ok(Some(buy("bob", 1).await?).filter(|answer| answer.status == 202))).await;
+    let sold =
+        until("it is sold again", RECOVERED, async || Ok(Some(buy("bob-3005", 1).await?).filter(|answer| answer.status == 202))).await;
     let order = sold.unwrap().body["orderNo"].as_str().unwrap().to_owned();
     let paid = format!("/admin/orders/{order}/paid");
     until("it is written and paid", RECOVERED, async || cluster.admin(0).post(&paid, &json!({ "payNo": "p-3005" })).await.map(Some))
         .await
         .unwrap();
     let shown = operating::ask(&cluster, &format!("/admin/orders/{order}")).await.unwrap();
-    assert_eq!((&shown["state"], &shown["user"], &shown["payNo"]), (&json!("paid"), &json!("bob"), &json!("p-3005")), "{shown}");
+    assert_eq!((&shown["state"], &shown["user"], &shown["payNo"]), (&json!("paid"), &json!("bob-3005"), &json!("p-3005")), "{shown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
