@@ -65,7 +65,7 @@ pub(crate) enum Part {
 
 impl Cluster {
     /// Starts services, creates the tables, starts `nodes` and `workers`, and waits until every one is ready. `extra` is
-    /// appended to the configuration. Needs the multi-threaded runtime.
+    /// added to the configuration: keys first, then tables. Needs the multi-threaded runtime.
     pub(crate) async fn start(nodes: usize, workers: usize, extra: &str) -> anyhow::Result<Self> {
         let cluster = Self::prepare(nodes, workers, extra)?;
         cluster.migrate().await?;
@@ -89,7 +89,9 @@ impl Cluster {
             services.nats.url(),
             services.mariadb.url()
         );
-        std::fs::write(&config, settings::base()? + &urls + &settings::chain() + extra)?;
+        // Keys have to stand before the first table.
+        let (keys, tables) = extra.split_at(extra.find('[').unwrap_or(extra.len()));
+        std::fs::write(&config, settings::base()? + &urls + keys + &settings::chain() + tables)?;
         let members = |kind: &'static str, count| (0..count).map(|index| Member::new(kind, index)).collect();
         let (nodes, workers) = (members("serve", nodes), members("worker", workers));
         Ok(Self { nodes, workers, services, files: Files { folder, config } })

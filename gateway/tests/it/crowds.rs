@@ -9,11 +9,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::cluster::shared;
+use crate::cluster::{Cluster, Part, shared};
 use crate::dev::Dev;
 use crate::edge::{Answer, Edge};
 use crate::sale::{self, Terms};
-use crate::wait::SOON;
+use crate::wait::{RECOVERED, SOON, until};
 use crate::{settings, tokens};
 
 const CROWD: usize = 100;
@@ -79,6 +79,50 @@ async fn buyers_do_not_see_that_the_store_forgot_its_scripts() {
     assert!(answers.iter().all(|answer| answer.status == 202 || answer.verdict() == (409, "SOLD_OUT")));
     assert_eq!(admitted, 200);
     assert!(flushed.load(Ordering::Relaxed) > 10, "it forgot again and again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn buyers_wait_for_a_store_that_is_restarted_and_are_not_refused() {
+    let cluster = Cluster::start(2, 1, "sale.patience_ms = 15000\n").await.unwrap();
+    let lot = cluster.open_sale(7203, Terms::open(1_000)).await.unwrap();
+    let edge = Edge::new().unwrap();
+    let buy = async |number: usize| {
+        let who = tokens::user(&format!("patient-{number}"));
+        let answer = edge.buy(cluster.edge(number % 2), &who, lot, "k").await?;
+        ensure!(answer.status == 202, "{number}: {} {}", answer.status, answer.body);
+        anyhow::Ok(answer)
+    };
+    let mut answers = stream::iter(0..400).map(buy).buffer_unordered(CROWD);
+    for _ in 0..50 {
+        answers.next().await.unwrap().unwrap();
+    }
+    cluster.kill(Part::Redis);
+    let (back, rest) = tokio::join!(cluster.restart(Part::Redis), answers.try_collect::<Vec<_>>());
+    back.unwrap();
+    assert_eq!(rest.unwrap().len(), 350);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lot_of_several_shards_is_sold_to_its_last_unit_and_no_further() {
+    let cluster = shared().await.unwrap();
+    let lot = cluster.open_sale(7204, Terms { shards: 4, ..Terms::open(50) }).await.unwrap();
+    let edge = Edge::new().unwrap();
+    let buy = async |number: usize| {
+        let answer = edge.buy(cluster.edge(number % 3), &tokens::user(&format!("sharded-{number}")), lot, "k").await?;
+        ensure!(answer.status == 202 || answer.verdict() == (409, "SOLD_OUT"), "{number}: {} {}", answer.status, answer.body);
+        anyhow::Ok(answer.status == 202)
+    };
+    let bought: Vec<bool> = stream::iter(0..300).map(buy).buffer_unordered(CROWD).try_collect().await.unwrap();
+    let mut sold = bought.iter().filter(|bought| **bought).count();
+    eprintln!("{sold} of 50 were sold to the first crowd");
+    // Who was refused while the last units were between two shards has gone; whoever comes next gets them.
+    for number in 300..400 {
+        sold += usize::from(buy(number).await.unwrap());
+    }
+    assert_eq!(sold, 50);
+    let ledger = cluster.ledger().await.unwrap();
+    until("every order is written", RECOVERED, async || Ok((ledger.live(lot).await?.len() == 50).then_some(()))).await.unwrap();
+    ledger.assert_sold(lot, 50).await.unwrap();
 }
 
 /// As much of a Redis client as it takes.

@@ -29,12 +29,14 @@ pub(crate) struct Terms {
     pub(crate) starts_in_s: i64,
     /// Seconds from now to its end.
     pub(crate) ends_in_s: i64,
+    /// Parts the stock is split into.
+    pub(crate) shards: u8,
 }
 
 impl Terms {
     /// One unit for each user, open now and for longer than any test.
     pub(crate) fn open(stock: u32) -> Self {
-        Self { stock, per_user: 1, starts_in_s: -5, ends_in_s: 3_600 }
+        Self { stock, per_user: 1, starts_in_s: -5, ends_in_s: 3_600, shards: 1 }
     }
 }
 
@@ -47,11 +49,11 @@ pub(crate) async fn stock_up(admin: &Admin, sku: u64) -> anyhow::Result<()> {
 /// Publishes a sale and leaves the rest to the workers. Each `sku` is for one test.
 pub(crate) async fn publish(admin: &Admin, sku: u64, terms: Terms, pay_ttl_s: u32) -> anyhow::Result<Lot> {
     stock_up(admin, sku).await?;
-    let Terms { stock, per_user, starts_in_s, ends_in_s } = terms;
+    let Terms { stock, per_user, starts_in_s, ends_in_s, shards } = terms;
     let wanted = json!({
         "title": "今晚八点", "payTtlSeconds": pay_ttl_s,
         "startAt": (now_s() + starts_in_s) * 1_000, "endAt": (now_s() + ends_in_s) * 1_000,
-        "products": [{ "skuId": sku.to_string(), "priceCents": 9_900, "stock": stock, "perUser": per_user }],
+        "products": [{ "skuId": sku.to_string(), "priceCents": 9_900, "stock": stock, "perUser": per_user, "shards": shards }],
     });
     let created = admin.post("/admin/activities", &wanted).await?;
     let activity = created["activityId"].as_str().and_then(|id| id.parse().ok()).with_context(|| format!("no activityId in {created}"))?;
