@@ -111,7 +111,7 @@ pub struct Places {
     pub config: PathBuf,
     /// Token of the admin listeners.
     pub admin_token: &'static str,
-    /// Redis, and its process.
+    /// Redis.
     pub redis: String,
     /// Its process id.
     pub redis_pid: u32,

@@ -71,7 +71,7 @@ impl Sale {
     /// `deadline`.
     pub(super) async fn invariants(&self, rig: &Rig, deadline: Instant) -> anyhow::Result<Vec<String>> {
         loop {
-            let looked = self.show(rig).await.and_then(|activity| Ok(invariants(&activity)?));
+            let looked = self.show(rig).await.and_then(|activity| invariants(&activity));
             match looked {
                 Ok(broken) if broken.is_empty() => return Ok(broken),
                 Ok(broken) if Instant::now() >= deadline => return Ok(broken),
