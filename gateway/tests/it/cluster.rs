@@ -67,7 +67,16 @@ impl Cluster {
     /// Starts services, creates the tables, starts `nodes` and `workers`, and waits until every one is ready. `extra` is
     /// added to the configuration: keys first, then tables. Needs the multi-threaded runtime.
     pub(crate) async fn start(nodes: usize, workers: usize, extra: &str) -> anyhow::Result<Self> {
-        let cluster = Self::prepare(nodes, workers, extra)?;
+        Self::prepare(nodes, workers, extra)?.started(nodes).await
+    }
+
+    /// The same with another Redis than the one of the services.
+    pub(crate) async fn start_on(redis_url: &str, nodes: usize, workers: usize) -> anyhow::Result<Self> {
+        Self::prepare_on(Some(redis_url), nodes, workers, "")?.started(nodes).await
+    }
+
+    async fn started(self, nodes: usize) -> anyhow::Result<Self> {
+        let cluster = self;
         cluster.migrate().await?;
         for member in cluster.workers.iter().chain(&cluster.nodes) {
             member.start(&cluster.files).await?;
@@ -80,12 +89,16 @@ impl Cluster {
 
     /// Starts services and nothing else.
     pub(crate) fn prepare(nodes: usize, workers: usize, extra: &str) -> anyhow::Result<Self> {
+        Self::prepare_on(None, nodes, workers, extra)
+    }
+
+    fn prepare_on(redis_url: Option<&str>, nodes: usize, workers: usize, extra: &str) -> anyhow::Result<Self> {
         let services = block_in_place(Services::start)?;
         let folder = tempfile::Builder::new().prefix("sluice-cluster-").tempdir()?;
         let config = folder.path().join("sluice.toml");
         let urls = format!(
             "redis.url = \"{}\"\nredis.timeout_ms = 1000\nnats.url = \"{}\"\nnats.timeout_ms = 1000\nmysql.url = \"{}\"\n",
-            services.redis.url(),
+            redis_url.map_or_else(|| services.redis.url(), str::to_owned),
             services.nats.url(),
             services.mariadb.url()
         );

@@ -40,6 +40,7 @@ mod chat_faults;
 mod compensating;
 mod crowds;
 mod evidence;
+mod failover;
 mod forged_tokens;
 mod framing;
 mod handover;
