@@ -7,7 +7,7 @@
 mod chats;
 mod lots;
 mod orders;
-pub(crate) mod payments;
+mod payments;
 #[cfg(test)]
 mod picky;
 mod reconcile;

@@ -14,7 +14,6 @@ use crate::admin::{Answer, Refused, instants};
 use crate::clock;
 use crate::node::Node;
 use crate::sale::desk::Desk;
-use crate::worker::payments::word;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -34,10 +33,10 @@ pub(super) async fn paid(State(node): State<Arc<Node>>, Path(order_no): Path<Str
     let pay_no = PayNo::parse(&pay_no).map_err(|_| Refused::bad("payNo is 1 to 64 printable ASCII characters without space"))?;
     let order_no = number(&order_no)?;
     let outcome = Desk::of(&node).pay(&order_no, &pay_no, clock::now()).await?;
-    tracing::info!(target: "audit", %order_no, %pay_no, outcome = word(outcome), "a payment was told");
+    tracing::info!(target: "audit", %order_no, %pay_no, outcome = outcome.as_str(), "a payment was told");
     match outcome {
         PayOutcome::Paid | PayOutcome::Revived | PayOutcome::Refunded => {
-            let answer = json!({ "orderNo": order_no.as_str(), "payNo": pay_no.as_str(), "outcome": word(outcome) });
+            let answer = json!({ "orderNo": order_no.as_str(), "payNo": pay_no.as_str(), "outcome": outcome.as_str() });
             Ok((StatusCode::OK, axum::Json(answer)))
         }
         PayOutcome::Conflict => Err(Refused::new(StatusCode::CONFLICT, "PAY_NO_USED", "this payment has paid another order")),

@@ -72,9 +72,13 @@ pub(crate) async fn result(node: &Node, user: &PrincipalId, text: &str) -> Resul
     // The cache of results comes first; it may be away while the ledger still knows. Whoever closes or revives an order
     // writes its result anew.
     let cached = node.ports.admission.result(&order_no).await;
-    if let Ok(Some(result)) = &cached {
-        return final_result(user, &order_no, result);
-    }
+    let failed = match &cached {
+        Ok(Some(result)) if result.user() != user => return Err(Failure::NotFound),
+        Ok(Some(OrderResult::Success { .. })) => return Ok(outcome(&order_no, "success", "抢购成功")),
+        // Not the last word: whose attempt was lost gets the same number when it is admitted again.
+        Ok(Some(OrderResult::Fail { message, .. })) => Some(message.as_str()),
+        Ok(None) | Err(_) => None,
+    };
     let written = node.ports.sales.order(&order_no).await;
     if let Ok(Some(order)) = &written {
         if order.user != *user {
@@ -85,8 +89,9 @@ pub(crate) async fn result(node: &Node, user: &PrincipalId, text: &str) -> Resul
             OrderState::Closed => outcome(&order_no, "fail", "订单已关闭"),
         });
     }
+    let failed = failed.map(str::to_owned);
     cached?;
-    // No result and no row: the number is either on its way, was lost with the admission store, or was never given out.
+    // No success and no row: the number is either on its way, was lost with the admission store, or was never given out.
     let Some(record) = owned_lot(node, user, &order_no).await? else {
         return Err(Failure::NotFound);
     };
@@ -94,8 +99,10 @@ pub(crate) async fn result(node: &Node, user: &PrincipalId, text: &str) -> Resul
         // Also while the ledger is away: that is what the order waits for.
         return Ok(outcome(&order_no, "pending", "排队中"));
     }
-    written?;
-    Ok(outcome(&order_no, "fail", "未抢到，请重试"))
+    if failed.is_none() {
+        written?;
+    }
+    Ok(outcome(&order_no, "fail", failed.as_deref().unwrap_or("未抢到，请重试")))
 }
 
 /// Closes the user's unpaid order.
@@ -161,16 +168,6 @@ async fn owned_lot(node: &Node, user: &PrincipalId, number: &OrderNo) -> Result<
     }
     node.catalog.refresh_on_miss().await?;
     Ok(find())
-}
-
-fn final_result(user: &PrincipalId, order_no: &OrderNo, result: &OrderResult) -> Result<Outcome, Failure> {
-    if result.user() != user {
-        return Err(Failure::NotFound);
-    }
-    Ok(match result {
-        OrderResult::Success { .. } => outcome(order_no, "success", "抢购成功"),
-        OrderResult::Fail { message, .. } => outcome(order_no, "fail", message),
-    })
 }
 
 fn outcome(order_no: &OrderNo, status: &'static str, message: &str) -> Outcome {

@@ -111,22 +111,11 @@ pub(super) async fn pay(desk: &Desk, payload: &[u8], now: UnixMillis) -> Value {
         Err(_) => Ok(PayOutcome::NotFound),
     };
     match outcome {
-        Ok(outcome) => json!({ "orderNo": order_no, "payNo": pay_no.as_str(), "outcome": word(outcome) }),
+        Ok(outcome) => json!({ "orderNo": order_no, "payNo": pay_no.as_str(), "outcome": outcome.as_str() }),
         Err(error) => {
             desk.failed(&error);
             tracing::warn!(order_no, error = health::chain(&error), "a payment could not be booked");
             json!({ "code": UNAVAILABLE, "message": "the payment was not booked; tell it again" })
         }
-    }
-}
-
-/// The word for an outcome, in answers of the bus and of the admin API.
-pub(crate) fn word(outcome: PayOutcome) -> &'static str {
-    match outcome {
-        PayOutcome::Paid => "paid",
-        PayOutcome::Revived => "revived",
-        PayOutcome::Refunded => "refunded",
-        PayOutcome::Conflict => "conflict",
-        PayOutcome::NotFound => "not_found",
     }
 }

@@ -201,6 +201,20 @@ pub enum PayOutcome {
     NotFound,
 }
 
+impl PayOutcome {
+    /// The word in answers of the bus and of the admin API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Paid => "paid",
+            Self::Revived => "revived",
+            Self::Refunded => "refunded",
+            Self::Conflict => "conflict",
+            Self::NotFound => "not_found",
+        }
+    }
+}
+
 /// What a payment meets, while the rows are locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Payment<'a> {
