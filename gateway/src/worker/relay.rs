@@ -3,14 +3,14 @@
 //! At least once and in any order; each task is made so that this is harmless. Refunds are handed on, because a slow payment
 //! service must not hold up units that somebody waits for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::future::join_all;
 use gateway_core::id::{Lot, PrincipalId};
 use gateway_core::ports::{PortError, PortErrorKind, PortResult};
 use gateway_core::sale::outbox::{ATTEMPTS_MAX, OutboxEntry, Task, retry_after};
-use gateway_core::sale::{Release, Reservation, Reserved, Shard};
+use gateway_core::sale::{ActivityState, LotRecord, Release, Reservation, Reserved, Shard};
 use gateway_core::time::UnixMillis;
 
 use crate::health;
@@ -74,14 +74,20 @@ impl Relay {
             for entry in entries {
                 self.remember(entry).await?;
             }
+            let told = self.in_force(entries).await;
             // The first ones that found the store away have waited for all.
             let attempts = if store_is_away {
                 entries.iter().map(|_| Done::Not { error: "the store is away".to_owned(), away: true }).collect()
             } else {
                 join_all(entries.iter().map(|entry| self.attempt(entry))).await
             };
+            let sold = self.on_sale(entries).await?;
             for (entry, done) in entries.iter().zip(attempts) {
                 match done {
+                    Done::Yes if !self.will_last(entry, &told, &sold) => {
+                        let error = "the sale is being rebuilt, and what it was told may be lost with it";
+                        self.desk.ledger.fail_task(entry.id, error, Some(now.plus(STORE_RETRY))).await?;
+                    }
                     Done::Yes => finished.push(entry.id),
                     Done::Not { error, away } => {
                         store_is_away |= away;
@@ -108,11 +114,55 @@ impl Relay {
         Ok(())
     }
 
+    /// Where a task's buyer is.
+    fn shard(&self, entry: &OutboxEntry) -> Option<Shard> {
+        let (lot, user) = match &entry.task {
+            Task::Release { lot, release } => (lot, &release.user),
+            Task::Reserve { lot, user, .. } => (lot, user),
+            Task::Refund { .. } => return None,
+        };
+        Some(Shard::of(*lot, user, self.shards.get(lot).copied().unwrap_or(1)))
+    }
+
+    /// The epoch in force in each shard that `entries` are about, 0 for none.
+    async fn in_force(&self, entries: &[OutboxEntry]) -> BTreeMap<Shard, u32> {
+        let mut epochs = BTreeMap::new();
+        for shard in entries.iter().filter_map(|entry| self.shard(entry)) {
+            if !epochs.contains_key(&shard) {
+                // A store that is away is found out by the attempts, which say so for each task.
+                let sale = self.desk.admission.stock(shard).await.ok().flatten();
+                epochs.insert(shard, sale.map_or(0, |sale| sale.at.epoch));
+            }
+        }
+        epochs
+    }
+
+    /// The ledger's epoch of each lot that `entries` are about and that is not over.
+    async fn on_sale(&self, entries: &[OutboxEntry]) -> PortResult<BTreeMap<Lot, u32>> {
+        let lots: BTreeSet<Lot> = entries.iter().filter_map(|entry| self.shard(entry)).map(|shard| shard.lot).collect();
+        let mut epochs = BTreeMap::new();
+        for lot in lots {
+            let activity = self.desk.ledger.activity(lot.activity).await?;
+            let record = activity.iter().flat_map(|activity| &activity.products).find(|record| record.lot == lot);
+            let selling = |record: &&LotRecord| matches!(record.state, ActivityState::Published | ActivityState::Closing);
+            epochs.extend(record.filter(selling).map(|record| (lot, record.epoch)));
+        }
+        Ok(epochs)
+    }
+
+    /// Whether the store will not forget what it was told. The terms of a new epoch are counted in the ledger before they are
+    /// in force: what the sale that they replace is told meanwhile is neither in them nor kept. So the sale that was `told`
+    /// has to be of the epoch that the ledger names afterwards.
+    fn will_last(&self, entry: &OutboxEntry, told: &BTreeMap<Shard, u32>, sold: &BTreeMap<Lot, u32>) -> bool {
+        let Some(shard) = self.shard(entry) else { return true };
+        sold.get(&shard.lot).is_none_or(|epoch| told.get(&shard) == Some(epoch))
+    }
+
     async fn attempt(&self, entry: &OutboxEntry) -> Done {
-        let shard = |lot: &Lot, user| Shard::of(*lot, user, self.shards.get(lot).copied().unwrap_or(1));
+        let Some(shard) = self.shard(entry) else { return Done::Yes };
         let done = match &entry.task {
-            Task::Release { lot, release } => self.release(shard(lot, &release.user), release).await,
-            Task::Reserve { lot, user, reservation } => self.reserve(shard(lot, user), user, reservation).await,
+            Task::Release { release, .. } => self.release(shard, release).await,
+            Task::Reserve { user, reservation, .. } => self.reserve(shard, user, reservation).await,
             Task::Refund { .. } => return Done::Yes,
         };
         match done {

@@ -224,7 +224,7 @@ pub struct Payment<'a> {
     pub paid: Option<&'a OrderNo>,
     /// Whether this number is among the refunds.
     pub refunded: bool,
-    /// Whether the buyer has another live order for the lot.
+    /// Whether the buyer has bought the lot again since: the row is another order's.
     pub superseded: bool,
     /// Units that may be sold again: of the lot, and of what its SKU has for it (free ones once the activity is settled).
     pub free: u32,
