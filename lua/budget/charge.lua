@@ -2,9 +2,10 @@
 -- Charges every account, or none: GCRA with a full burst. The twin of gateway-core's policy::budget.
 --
 -- KEYS   one account per charge, repeated where several charges go to one account
---        hash   tat     instant in microseconds at which everything charged is paid off
---               rest    what was rounded off it, in parts of the limit
---               replay  token of the last charge that cost something, or ''
+--        string  "tat:rest:replay"
+--                tat     instant in microseconds at which everything charged is paid off
+--                rest    what was rounded off it, in parts of the limit
+--                replay  token of the last charge that cost something, or nothing
 -- ARGV   five per charge: window in microseconds; limit; what the charge adds to tat, in whole microseconds and in
 --        parts of the limit; replay token or ''
 -- Reply  { 0 }                   every account was charged
@@ -17,7 +18,8 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
-local accounts = {}
+-- One read for all accounts and one write for each: calls are what a script costs.
+local accounts, known = {}, redis.call('MGET', unpack(KEYS))
 for i, key in ipairs(KEYS) do
   local at = 5 * (i - 1)
   local window, limit = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
@@ -25,8 +27,8 @@ for i, key in ipairs(KEYS) do
 
   local account = accounts[key]
   if not account then
-    local stored = redis.call('HMGET', key, 'tat', 'rest', 'replay')
-    account = { tat = tonumber(stored[1] or 0), rest = tonumber(stored[2] or 0), remembered = stored[3] }
+    local tat, rest, remembered = string.match(known[i] or '', '^(%d+):(%d+):(.*)$')
+    account = { tat = tonumber(tat or 0), rest = tonumber(rest or 0), remembered = remembered }
     accounts[key] = account
   end
 
@@ -52,8 +54,8 @@ end
 
 for key, account in pairs(accounts) do
   if account.charged then
-    redis.call('HSET', key, 'tat', string.format('%.0f', account.tat), 'rest', account.rest, 'replay', account.replay)
-    redis.call('PEXPIRE', key, math.ceil((account.tat - now) / 1000) + 1)
+    local value = string.format('%.0f:%.0f:%s', account.tat, account.rest, account.replay)
+    redis.call('SET', key, value, 'PX', math.ceil((account.tat - now) / 1000) + 1)
   end
 end
 return { 0 }

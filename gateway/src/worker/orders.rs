@@ -18,7 +18,7 @@ use crate::health;
 use crate::sale::desk::Desk;
 
 /// Buyers told at once: enough to hide the way to the store.
-const ABREAST: usize = 64;
+const ABREAST: usize = 256;
 
 /// What a buyer reads whose attempt was lost; asking again may help.
 const LOST: &str = "未抢到，请重试";

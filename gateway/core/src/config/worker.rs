@@ -29,7 +29,7 @@ impl Worker {
     pub(super) fn read(mut section: Section<'_>) -> Self {
         Self {
             name: section.text("name", ""),
-            batch_max: section.number("batch_max", 200, 1..=1_000),
+            batch_max: section.number("batch_max", 500, 1..=1_000),
             idle: section.millis("idle_ms", 20, 1..=10_000),
             reclaim_idle: section.millis("reclaim_idle_ms", 5_000, 100..=600_000),
             lease: section.millis("lease_ms", 3_000, 500..=60_000),
