@@ -3,6 +3,7 @@
 //! At least once and in any order; each task is made so that this is harmless. Refunds are handed on, because a slow payment
 //! service must not hold up units that somebody waits for.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -128,10 +129,10 @@ impl Relay {
     async fn in_force(&self, entries: &[OutboxEntry]) -> BTreeMap<Shard, u32> {
         let mut epochs = BTreeMap::new();
         for shard in entries.iter().filter_map(|entry| self.shard(entry)) {
-            if !epochs.contains_key(&shard) {
+            if let Entry::Vacant(unknown) = epochs.entry(shard) {
                 // A store that is away is found out by the attempts, which say so for each task.
                 let sale = self.desk.admission.stock(shard).await.ok().flatten();
-                epochs.insert(shard, sale.map_or(0, |sale| sale.at.epoch));
+                unknown.insert(sale.map_or(0, |sale| sale.at.epoch));
             }
         }
         epochs

@@ -307,13 +307,13 @@ mod tests {
     fn a_release_gives_back_exactly_what_is_held_and_once() {
         let mut sale = sale(2, 2);
         assert_eq!(sale.admit(&attempt(1, 2), OPEN), Admit::Admitted);
-        assert!(!sale.release(&release(2, 1, held(1, 2))).is_some(), "another epoch");
-        assert!(!sale.release(&release(1, 1, held(1, 1))).is_some(), "another quantity");
-        assert!(!sale.release(&release(1, 1, held(2, 2))).is_some(), "another order");
-        assert!(!sale.release(&release(1, 2, held(1, 2))).is_some(), "another user");
+        assert!(sale.release(&release(2, 1, held(1, 2))).is_none(), "another epoch");
+        assert!(sale.release(&release(1, 1, held(1, 1))).is_none(), "another quantity");
+        assert!(sale.release(&release(1, 1, held(2, 2))).is_none(), "another order");
+        assert!(sale.release(&release(1, 2, held(1, 2))).is_none(), "another user");
         assert_eq!(sale.left(), 0);
         assert!(sale.release(&release(1, 1, held(1, 2))).is_some());
-        assert!(!sale.release(&release(1, 1, held(1, 2))).is_some(), "twice");
+        assert!(sale.release(&release(1, 1, held(1, 2))).is_none(), "twice");
         assert_eq!(sale.left(), 2);
         assert_eq!(sale.admit(&attempt(1, 1), OPEN), Admit::Admitted, "the right to buy came back");
     }
