@@ -313,13 +313,18 @@ fn describe(record: &ActivityRecord, waiting: u64) -> Value {
 }
 
 async fn product(node: &Node, lot: &LotRecord) -> Result<Value, PortError> {
-    let admission = &*node.ports.admission;
+    let audit = audit::look(&*node.ports.admission, &*node.ports.sales, lot.lot, lot.shards).await?;
+    let books = audit.as_ref().map(|audit| audit.books);
+    let seen = match audit.as_ref().and_then(|audit| audit.shards.as_ref()) {
+        // Of the same instant as the invariants: a sale that is rebuilt between two looks would be told in halves.
+        Some(surveys) => surveys.iter().map(|survey| (Some(survey.stock.clone()), 0)).collect(),
+        None => look(node, lot).await?,
+    };
     let (mut shards, mut sales, mut waiting) = (Vec::new(), Vec::new(), 0);
-    for shard in Shard::all(lot.lot, lot.shards) {
-        let events = admission.backlog(shard).await?;
+    for (index, (sale, events)) in seen.into_iter().enumerate() {
         waiting += events;
-        let mut entry = json!({ "shard": shard.index, "eventsWaiting": events, "state": null });
-        if let Some(sale) = admission.stock(shard).await? {
+        let mut entry = json!({ "shard": index, "eventsWaiting": events, "state": null });
+        if let Some(sale) = sale {
             entry["state"] = sale.state.as_str().into();
             entry["epoch"] = sale.at.epoch.into();
             entry["left"] = sale.left.into();
@@ -327,16 +332,24 @@ async fn product(node: &Node, lot: &LotRecord) -> Result<Value, PortError> {
         }
         shards.push(entry);
     }
-    let audit = audit::look(admission, &*node.ports.sales, lot.lot, lot.shards).await?;
-    let books = audit.as_ref().map(|audit| audit.books);
     Ok(json!({
         "skuId": lot.lot.sku.to_string(), "name": lot.name, "priceCents": lot.price_cents, "stock": lot.stock,
-        "sold": lot.sold, "perUser": lot.per_user, "epoch": lot.epoch,
+        "sold": books.map_or(lot.sold, |books| books.sold), "perUser": lot.per_user,
+        "epoch": books.map_or(lot.epoch, |books| books.epoch),
         "sale": sale(&sales, waiting), "shards": shards,
         "sku": books.map(|books| json!({ "stock": books.sku_stock, "locked": books.sku_locked })),
         "owed": books.map(|books| books.owed),
         "invariants": audit.as_ref().map(audit::Audit::invariants), "sides": audit.as_ref().map(audit::Audit::sides),
     }))
+}
+
+/// Each shard as it is now, and how many of its events wait.
+async fn look(node: &Node, lot: &LotRecord) -> Result<Vec<(Option<SaleStock>, u64)>, PortError> {
+    let mut seen = Vec::new();
+    for shard in Shard::all(lot.lot, lot.shards) {
+        seen.push((node.ports.admission.stock(shard).await?, node.ports.admission.backlog(shard).await?));
+    }
+    Ok(seen)
 }
 
 /// The shards in force as one sale: it is open when all are, and of the lowest epoch.
