@@ -149,27 +149,40 @@ async fn a_trusted_proxy_is_believed_up_to_the_first_stranger() {
     }
 }
 
+/// Tunnels that may end before their time, in a row. The proxy library ends one when the upstream's 101 overtakes the word that the
+/// request has no body, which takes a busy machine and an upstream that answers at once; a client connects again then.
+const TUNNELS_MAX: usize = 8;
+
+/// Says whether the tunnel carried bytes both ways; `false`: it ended after the upstream's frame.
+async fn tunnel(edge: std::net::SocketAddr) -> anyhow::Result<bool> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(edge).await?;
+    let handshake = "GET /tunnel HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    stream.write_all(handshake.as_bytes()).await?;
+    let mut heard = Vec::new();
+    while !heard.ends_with(b"\x81\x02hi") {
+        anyhow::ensure!(stream.read_buf(&mut heard).await? > 0, "the tunnel ended after {:?}", String::from_utf8_lossy(&heard));
+    }
+    anyhow::ensure!(heard.starts_with(b"HTTP/1.1 101 "), "{:?}", String::from_utf8_lossy(&heard));
+    let sent = stream.write_all(b"and back").await;
+    while !heard.ends_with(b"and back") {
+        if sent.is_err() || stream.read_buf(&mut heard).await.unwrap_or(0) == 0 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tunnel_carries_the_first_frame_that_comes_with_the_101() {
     // A text frame "hi" from a server.
     let upstream = Upstream::start(Conduct::Tunnel(b"\x81\x02hi")).await.unwrap();
     let dev = Dev::start(&route("tunnel", &[(upstream.address, 1)], "")).await.unwrap();
-    let mut stream = tokio::net::TcpStream::connect(dev.edge).await.unwrap();
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let handshake = "GET /tunnel HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-    stream.write_all(handshake.as_bytes()).await.unwrap();
-    let mut heard = Vec::new();
-    let told = async |stream: &mut tokio::net::TcpStream, heard: &mut Vec<u8>, end: &[u8]| {
-        while !heard.ends_with(end) {
-            assert_ne!(stream.read_buf(heard).await.unwrap(), 0, "the tunnel ended after {:?}", String::from_utf8_lossy(heard));
-        }
-    };
-    soon("the first frame", told(&mut stream, &mut heard, b"\x81\x02hi")).await.unwrap();
-    assert!(heard.starts_with(b"HTTP/1.1 101 "), "{:?}", String::from_utf8_lossy(&heard));
-    stream.write_all(b"and back").await.unwrap();
-    soon("the echo", told(&mut stream, &mut heard, b"and back")).await.unwrap();
-    drop(stream);
+    let mut tunnels = 0..TUNNELS_MAX;
+    while !soon("a tunnel", tunnel(dev.edge)).await.unwrap().unwrap() {
+        assert!(tunnels.next().is_some(), "{TUNNELS_MAX} tunnels in a row ended early");
+    }
     // The edge serves on.
     until("the edge serves", SOON, async || Ok(dev.admin.is_alive().await?.then_some(()))).await.unwrap();
 }
