@@ -1,18 +1,32 @@
 //! Chat: sessions, messages and what a socket does with them.
 //!
-//! The values live in this file; the rules live in the rooms below. Called by the socket shell, the chat worker and the
-//! HTTP fallback. Nothing here waits, reads a clock or knows a store.
+//! This file says who takes part; `session`, `message` and `agent` hold the values, the other rooms the rules. Called by the
+//! socket shells, the chat worker and the HTTP fallback. Nothing here waits, reads a clock or knows a store.
 
+pub mod agent;
 pub mod assign;
 pub mod code;
 pub mod connection;
 pub mod event;
 pub mod frame;
+pub mod handshake;
+pub mod letter;
+pub mod message;
 pub mod partition;
+pub mod recall;
+pub mod reception;
+pub mod seal;
+pub mod session;
+pub mod sla;
+pub mod stomp;
+pub mod witness;
 
-use crate::id::{ClientMsgId, PrincipalId, SessionId, ShopId};
+pub use agent::{AgentLoad, AgentState, Handover, HandoverOutcome, HandoverRecord, Reason, Serving};
+pub use message::{Committed, Fingerprint, Lease, MessageRecord, Page, RECALLED, Send};
+pub use session::{Clocks, Cursor, DeviceCursor, Mark, MarkOutcome, Position, SessionRecord};
+
+use crate::id::{PrincipalId, ShopId};
 use crate::principal::Role;
-use crate::time::UnixMillis;
 
 /// A side of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,6 +57,15 @@ impl Side {
         }
     }
 
+    /// The other side.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::User => Self::Agent,
+            Self::Agent => Self::User,
+        }
+    }
+
     /// Reads the wire spelling.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -66,170 +89,26 @@ pub struct Party {
 }
 
 impl Party {
-    /// The bus subject on which every device of this party hears its events.
+    /// A user.
+    #[must_use]
+    pub fn user(id: PrincipalId) -> Self {
+        Self { side: Side::User, id, shop: None }
+    }
+
+    /// An agent of a shop.
+    #[must_use]
+    pub fn agent(shop: ShopId, id: PrincipalId) -> Self {
+        Self { side: Side::Agent, id, shop: Some(shop) }
+    }
+
+    /// The bus subject on which every device of this party hears its events: `evt.user.<id>` or `evt.agent.<shop>.<id>`. Two
+    /// shops may call an agent by the same id and never hear each other.
     #[must_use]
     pub fn subject(&self) -> String {
-        format!("evt.{}.{}", self.side.as_str(), self.id.subject_token())
+        let id = self.id.subject_token();
+        match self.shop {
+            Some(shop) => format!("evt.{}.{shop}.{id}", self.side.as_str()),
+            None => format!("evt.{}.{id}", self.side.as_str()),
+        }
     }
-}
-
-/// A place in a session's stream of messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Position {
-    /// Raised only when stored messages may have been lost; sequence numbers of different epochs do not compare.
-    pub epoch: u32,
-    /// Highest sequence number; 0 means no message.
-    pub seq: u64,
-}
-
-/// A session as the ledger has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionRecord {
-    /// Its id.
-    pub id: SessionId,
-    /// Its business number, `CS` + date + running number.
-    pub no: String,
-    /// Its shop.
-    pub shop: ShopId,
-    /// Its user.
-    pub user: PrincipalId,
-    /// The agent serving it.
-    pub agent: Option<PrincipalId>,
-    /// What it is about, as the user said.
-    pub subject: String,
-    /// Whether messages may still be sent.
-    pub open: bool,
-    /// Epoch and highest seq.
-    pub top: Position,
-    /// How far the user has read.
-    pub user_seq: u64,
-    /// How far the shop has read.
-    pub agent_seq: u64,
-    /// Messages of the shop that the user has not read.
-    pub user_unread: u64,
-    /// Messages of the user that the shop has not read.
-    pub agent_unread: u64,
-}
-
-/// A message on its way into the ledger.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Send {
-    /// Where to.
-    pub session: SessionId,
-    /// Who from; the ledger checks that it belongs to the session.
-    pub sender: Party,
-    /// The sender's id for it.
-    pub client_msg_id: ClientMsgId,
-    /// `text`, `image`, `order_card` or `product_card`.
-    pub kind: String,
-    /// The content.
-    pub content: String,
-    /// The connection that sent it; it gets `accepted`, every other device gets the message.
-    pub origin: String,
-    /// Whether a bot wrote it on the shop's behalf.
-    pub bot: bool,
-}
-
-/// A stored message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MessageRecord {
-    /// Its session.
-    pub session: SessionId,
-    /// The epoch it was stored in.
-    pub epoch: u32,
-    /// Its number in the session.
-    pub seq: u64,
-    /// Who wrote it.
-    pub side: Side,
-    /// Id of who wrote it.
-    pub sender: PrincipalId,
-    /// The sender's id for it.
-    pub client_msg_id: ClientMsgId,
-    /// Its kind.
-    pub kind: String,
-    /// Its content.
-    pub content: String,
-    /// Whether a bot wrote it.
-    pub bot: bool,
-    /// When it was stored.
-    pub at: UnixMillis,
-}
-
-/// What became of a [`Send`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Committed {
-    /// Stored, now or before.
-    Stored {
-        /// The row, as stored the first time.
-        message: MessageRecord,
-        /// Whether it had been stored before.
-        dup: bool,
-        /// The session's user.
-        user: PrincipalId,
-        /// The session's agent.
-        agent: Option<PrincipalId>,
-    },
-    /// The same client message id was used for other content; nothing stored.
-    Conflict,
-    /// No such session for this sender; nothing stored.
-    NotFound,
-    /// The session is closed; nothing stored.
-    Closed,
-}
-
-/// A partition's lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lease {
-    /// The partition.
-    pub partition: u16,
-    /// Who holds it.
-    pub owner: String,
-    /// Grows with every change of holder; fences the former one.
-    pub token: u64,
-}
-
-/// Which messages to read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Page {
-    /// The oldest `limit` messages with a seq above `seq`.
-    After {
-        /// Exclusive lower bound.
-        seq: u64,
-        /// At most 200.
-        limit: u32,
-    },
-    /// The latest `limit` messages with a seq below `seq`.
-    Before {
-        /// Exclusive upper bound.
-        seq: u64,
-        /// At most 200.
-        limit: u32,
-    },
-}
-
-/// What a read mark did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReadMark {
-    /// The side has read up to `seq` and has `unread` messages left.
-    At {
-        /// The cursor afterwards, never lower than before.
-        seq: u64,
-        /// What is left.
-        unread: u64,
-    },
-    /// Beyond the highest message; nothing changed.
-    OutOfRange,
-    /// No such session.
-    NotFound,
-}
-
-/// An agent and its work.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AgentLoad {
-    /// The agent.
-    pub agent: PrincipalId,
-    /// Unread messages over its open sessions.
-    pub unread: u64,
-    /// Its open sessions.
-    pub open_sessions: u64,
 }

@@ -22,12 +22,13 @@ mod syntax;
 mod tests;
 mod tokens;
 mod tree;
+mod vault;
 mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use chat::Chat;
+pub use chat::{Agents, Chat, FrameGuard, Signature};
 pub use listener::{Admin, Edge, Tls};
 pub use node::{Log, LogFormat, LogLevel, Node};
 pub use payments::Payments;
@@ -39,6 +40,7 @@ pub use sale::Sale;
 pub use secret::Secret;
 pub use stores::{Mysql, Nats, Redis};
 pub use tokens::{JwksUrl, TokenKey, Tokens};
+pub use vault::{Vault, VaultKeys};
 pub use worker::Worker;
 
 use crate::route::Route;
@@ -78,6 +80,8 @@ pub struct Config {
     pub payments: Payments,
     /// `[chat]`.
     pub chat: Chat,
+    /// `[vault]`.
+    pub vault: Vault,
     /// `[worker]`.
     pub worker: Worker,
     /// `[recording]`.
@@ -122,6 +126,7 @@ impl Config {
             sale: Sale::read(root.section("sale")),
             payments: Payments::read(root.section("payments")),
             chat: Chat::read(root.section("chat")),
+            vault: Vault::read(root.section("vault")),
             worker: Worker::read(root.section("worker")),
             recording: Recording::read(root.section("recording")),
             log: Log::read(root.section("log")),

@@ -182,6 +182,25 @@ impl ClientMsgId {
     }
 }
 
+/// The name a client gives the device it runs on: 1 to 64 of `[A-Za-z0-9_.:-]`. With the principal it names the device's
+/// cursors.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId(String);
+
+impl DeviceId {
+    /// Checks alphabet and length.
+    pub fn parse(text: &str) -> Result<Self, InvalidId> {
+        // The alphabet of a principal's id.
+        PrincipalId::parse(text).map(|id| Self(id.0)).map_err(|_| InvalidId { kind: "device id" })
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,24 +5,30 @@ mod admission;
 mod budgets;
 mod bus;
 mod ledger;
+mod nonces;
 mod notices;
 mod policies;
 mod presence;
 mod registry;
+mod roaming;
+mod vault;
 
 pub use admission::{Admission, Installed};
 pub use budgets::{Budgets, ChargeOutcome};
 pub use bus::{Bus, Delivery, Inbox, Request, Requests, Subscription};
 pub use ledger::{ChatLedger, LotLease, SaleLedger};
+pub use nonces::{NONCES_MAX, Nonces};
 pub use notices::{NOTICES_MAX, Notices};
 pub use policies::{Answer, Artefact, Canary, CandidateStatus, Comparison, Policies, PolicySet, PolicyStatus, Sample, Side, Versions};
 pub use presence::Presence;
 pub use registry::{BLOB_BYTES_MAX, Change, Changes, RECORD_BYTES_MAX, Record, Registry, Table, Written};
+pub use roaming::{ROAMING_MAX, Roaming};
+pub use vault::{KeyId, Live, Unsealable, Vault};
 
 /// Which service failed a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Store {
-    /// Admission, budgets, presence, notices.
+    /// Admission, budgets, presence, notices, roaming lists, nonces.
     Redis,
     /// Bus.
     Nats,
@@ -30,6 +36,8 @@ pub enum Store {
     Mysql,
     /// The identity provider's key set.
     Jwks,
+    /// The keys that seal.
+    Vault,
 }
 
 impl Store {
@@ -41,6 +49,7 @@ impl Store {
             Self::Nats => "nats",
             Self::Mysql => "mysql",
             Self::Jwks => "jwks",
+            Self::Vault => "vault",
         }
     }
 }

@@ -50,4 +50,6 @@ pub struct Principal {
     pub scopes: Vec<String>,
     /// The token's `exp`; open sockets end with it.
     pub expires_at: UnixMillis,
+    /// The token's `jti`, by which it can be revoked.
+    pub token_id: Option<String>,
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::section::Section;
+use crate::chat::sla::Targets;
 use crate::id::ShopId;
 use crate::origin::Origin;
 
@@ -32,6 +33,49 @@ pub struct Chat {
     pub sockets_max: usize,
     /// Origins whose pages may open sockets; empty means the page's own host.
     pub origins: Vec<Origin>,
+    /// Sockets a node opens in a second; more wait their turn.
+    pub connects_per_second: u32,
+    /// How long a handshake may wait for its turn before it is told to come back.
+    pub connect_wait: Duration,
+    /// Queued messages of a shop above which bots of that shop do not answer.
+    pub backlog_max: u64,
+    /// What frames must prove beside their connection.
+    pub guard: FrameGuard,
+    /// People who serve users.
+    pub agents: Agents,
+    /// How long the clocks of a session may run.
+    pub targets: Targets,
+}
+
+/// Against frames that are recorded and sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameGuard {
+    /// Whether frames without `timestamp` and `nonce` are refused. Those that have them are always checked.
+    pub required: bool,
+    /// How far a frame's `timestamp` may be from the node's clock.
+    pub skew: Duration,
+    /// Whether frames may, or must, be signed with a key that `hello` hands out.
+    pub signature: Signature,
+}
+
+/// What is asked of signatures of frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signature {
+    /// No key is handed out; signed frames are refused.
+    Off,
+    /// A key is handed out; a signature that is there is checked.
+    Offered,
+    /// Frames without a signature are refused.
+    Required,
+}
+
+/// What agents may have, and when they count as gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Agents {
+    /// Open sessions at which an agent gets no more, unless it wants fewer.
+    pub open_max: u32,
+    /// How long an agent may be without a living connection before its sessions go to others.
+    pub gone_after: Duration,
 }
 
 impl Chat {
@@ -47,6 +91,12 @@ impl Chat {
             queue_bytes_max: section.number("queue_bytes_max", 262_144, 4_096..=16_777_216),
             sockets_max: section.number("sockets_max", 10_000, 1..=1_000_000),
             origins: section.list("origins", "an origin, e.g. \"https://shop.example\"", Origin::parse),
+            connects_per_second: section.number("connects_per_second", 1_000, 1..=1_000_000),
+            connect_wait: section.millis("connect_wait_ms", 5_000, 0..=60_000),
+            backlog_max: section.number("backlog_max", 10_000, 1..=1_000_000),
+            guard: FrameGuard::read(section.section("guard")),
+            agents: Agents::read(section.section("agents")),
+            targets: targets(section.section("targets")),
         };
         if chat.presence_ttl < 2 * chat.heartbeat {
             section.blame(
@@ -60,4 +110,29 @@ impl Chat {
         }
         chat
     }
+}
+
+impl FrameGuard {
+    fn read(mut section: Section<'_>) -> Self {
+        Self {
+            required: section.flag("required", false),
+            skew: section.millis("skew_ms", 300_000, 1_000..=3_600_000),
+            signature: section.choice(
+                "signature",
+                Signature::Off,
+                &[("off", Signature::Off), ("offered", Signature::Offered), ("required", Signature::Required)],
+            ),
+        }
+    }
+}
+
+impl Agents {
+    fn read(mut section: Section<'_>) -> Self {
+        Self { open_max: section.number("open_max", 20, 1..=1_000), gone_after: section.millis("gone_after_ms", 30_000, 100..=3_600_000) }
+    }
+}
+
+fn targets(mut section: Section<'_>) -> Targets {
+    let mut target = |key| Some(section.millis(key, 0, 0..=31_536_000_000)).filter(|target| !target.is_zero());
+    Targets { first_response: target("first_response_ms"), next_response: target("next_response_ms"), resolution: target("resolution_ms") }
 }

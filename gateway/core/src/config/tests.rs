@@ -59,10 +59,11 @@ fn the_sample_file_knows_every_key_and_only_those() {
     let missing: Vec<&String> = asked.iter().filter(|(_, shown)| !**shown).map(|(key, _)| key).collect();
     assert!(missing.is_empty(), "config/gateway.toml does not show {missing:?}");
 
-    // The examples are whole, except that only one of four token keys may be set.
+    // The examples are whole, except that only one of four token keys may be set, and one place that keys of the vault come from.
     let found = lines(&report.finish(()).unwrap_err());
-    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found.len(), 2, "{found:?}");
     assert!(found[0].contains("tokens.public_key_file: is set together with `secret`; set exactly one of the four"), "{found:?}");
+    assert!(found[1].contains("vault.kms_url: is set, and so is `key_file`; keep one of the two"), "{found:?}");
 
     // Optional parts show the defaults they have once they are there.
     let written = "[upstreams.shop]\npeers = [{ addr = \"a:1\" }]\nhealth = {}\n\
@@ -190,7 +191,7 @@ fail = { trap = "ajar" }
         "f.toml:12: redis.url: does not fit (value not shown); write redis://HOST:PORT, redis-sentinel://HOST:PORT,…/NAME or redis-cluster://HOST:PORT,…",
         "f.toml:13: chat.presence_ttl_ms: is shorter than two heartbeats; make it at least 2 × `heartbeat_ms`, so that one may be late",
         "f.toml:14: colour: unknown key; known here: admin, chat, edge, lists, log, mysql, nats, node, payments, plugins, policies, recording, redis, routes, sale, \
-         tokens, upstreams, worker",
+         tokens, upstreams, vault, worker",
         "f.toml:15: log.level: \"loud\" does not fit; write \"error\" or \"warn\" or \"info\" or \"debug\" or \"trace\"",
         "f.toml:16: upstreams.shop.sni: is missing while `tls` is true; write the name in the servers' certificate",
         "f.toml:17: upstreams.shop.peers: names a:1 twice; name each server once; a larger `weight` gives it a larger share",

@@ -21,6 +21,8 @@ pub struct Tokens {
     pub leeway: Duration,
     /// What signatures are checked with.
     pub key: TokenKey,
+    /// The list of what is revoked: a token's `jti`, or a `sub` with all of its tokens.
+    pub revoked_list: String,
 }
 
 /// Where the verification key comes from; it alone decides the algorithm.
@@ -56,6 +58,7 @@ impl Tokens {
             audience: section.text("audience", "sluice"),
             leeway: section.millis("leeway_ms", 5_000, 0..=300_000),
             key: TokenKey::read(&mut section),
+            revoked_list: section.text("revoked_list", "revoked"),
         }
     }
 }

@@ -123,6 +123,7 @@ mod tests {
             shop: Some(ShopId(3)),
             scopes: vec!["chat".into(), "read".into()],
             expires_at: UnixMillis(1),
+            token_id: None,
         };
         Facts { now: UnixMillis(0), principal: Some(principal), device: None, tags: Vec::new() }
     }

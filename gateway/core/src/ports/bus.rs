@@ -28,6 +28,9 @@ pub trait Bus: Send + Sync {
     /// Appends to `partition`.
     async fn enqueue(&self, partition: u16, shop: ShopId, payload: Bytes) -> PortResult<()>;
 
+    /// How many messages of a shop wait in all partitions, those under way included.
+    async fn queued(&self, shop: ShopId) -> PortResult<u64>;
+
     /// Takes `partition` over under lease `token`: whatever is unacknowledged is delivered again, oldest first, before
     /// anything newer. An inbox opened earlier under a lower token stops yielding.
     async fn open_inbox(&self, partition: u16, token: u64) -> PortResult<Box<dyn Inbox>>;

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::chat::{AgentLoad, Committed, Lease, MessageRecord, Page, Party, Position, ReadMark, Send as ChatSend, SessionRecord, Side};
+use crate::chat::sla::{Clock, Targets};
+use crate::chat::{
+    AgentLoad, AgentState, Committed, DeviceCursor, Handover, HandoverOutcome, HandoverRecord, Lease, Mark, MarkOutcome, MessageRecord,
+    Page, Party, Position, Send as ChatSend, Serving, SessionRecord,
+};
 use crate::id::{ActivityId, Lot, OrderNo, PayNo, PrincipalId, SessionId, ShopId};
 use crate::ports::PortResult;
 use crate::sale::{
@@ -95,7 +99,7 @@ pub trait SaleLedger: Send + Sync {
     /// Letters that are open.
     async fn letters_open(&self) -> PortResult<u64>;
 
-    /// Decides an open letter. A retried task is due at once; a retried invariant of the ledger ([`crate::sale::Invariant::SoldIsLive`],
+    /// Decides an open letter. A retried task is due at once; a retried message was queued again by the caller; a retried invariant of the ledger ([`crate::sale::Invariant::SoldIsLive`],
     /// [`crate::sale::Invariant::LockedIsPromised`]) is mended from the rows, with an entry in the stock ledger.
     async fn decide_letter(&self, id: u64, verdict: Verdict, decision: &Decision) -> PortResult<DecideOutcome>;
 }
@@ -111,27 +115,54 @@ pub struct LotLease {
 
 /// Chat sessions and messages.
 ///
-/// Promise: per session, sequence numbers are 1, 2, 3 … without a gap, each born in the transaction that stores its
-/// message; a (session, sender, client message id) is stored at most once. Every call that takes a shop or a party finds only
-/// what belongs to it.
+/// Promise: per session and epoch, sequence numbers rise by one without a gap, each born in the transaction that stores its
+/// message, and begin with 1; a (session, sender, client message id) is stored at most once. Every call that takes a shop or a
+/// party finds only what belongs to it: somebody else's session and one that does not exist are the same, on the same road.
 #[async_trait]
 pub trait ChatLedger: Send + Sync {
     /// The user's open session of this shop and subject, created when there is none.
     async fn open_session(&self, shop: ShopId, user: &PrincipalId, subject: &str, now: UnixMillis) -> PortResult<SessionRecord>;
 
-    /// Registers an agent of a shop; known agents are left alone.
-    async fn upsert_agent(&self, shop: ShopId, agent: &PrincipalId) -> PortResult<()>;
+    /// Closes a session that `party` belongs to; says the session as it is afterwards and whether it was open.
+    async fn close_session(&self, party: &Party, session: SessionId, now: UnixMillis) -> PortResult<Option<(SessionRecord, bool)>>;
 
-    /// Every agent of a shop with the unread messages of its open sessions, at most 1,000.
+    /// Registers an agent of a shop; of a known one only `seen_at` changes.
+    async fn upsert_agent(&self, shop: ShopId, agent: &PrincipalId, now: UnixMillis) -> PortResult<()>;
+
+    /// What a registered agent says of itself, and how many open sessions it wants at most (`None`: as before).
+    async fn set_agent(&self, shop: ShopId, agent: &PrincipalId, state: AgentState, open_max: Option<u32>) -> PortResult<()>;
+
+    /// Connections of these agents are alive at `now`.
+    async fn see_agents(&self, agents: &[(ShopId, PrincipalId)], now: UnixMillis) -> PortResult<()>;
+
+    /// Every agent of a shop with its open sessions, at most 1,000.
     async fn agents(&self, shop: ShopId) -> PortResult<Vec<AgentLoad>>;
 
-    /// Open sessions of a shop that nobody serves, oldest first, at most 100.
+    /// One agent of a shop with its open sessions.
+    async fn agent(&self, shop: ShopId, agent: &PrincipalId) -> PortResult<Option<AgentLoad>> {
+        Ok(self.agents(shop).await?.into_iter().find(|load| load.agent == *agent))
+    }
+
+    /// Agents of all shops who have open sessions, by shop and id, those after `after`, at most `max` (1,000).
+    async fn serving(&self, after: Option<(ShopId, &PrincipalId)>, max: u32) -> PortResult<Vec<Serving>>;
+
+    /// Shops that have waiting sessions, at most 1,000.
+    async fn shops_waiting(&self) -> PortResult<Vec<ShopId>>;
+
+    /// Open sessions of a shop that nobody serves, those that wait longest first, at most 100.
     async fn waiting(&self, shop: ShopId) -> PortResult<Vec<SessionRecord>>;
 
-    /// Gives a session to an agent of the same shop if nobody serves it; says whether it did.
-    async fn assign(&self, session: SessionId, agent: &PrincipalId) -> PortResult<bool>;
+    /// How many sessions of a shop wait.
+    async fn waiting_count(&self, shop: ShopId) -> PortResult<u64>;
 
-    /// A session that `party` belongs to.
+    /// Lets a session change hands if it is open and `from` serves it, and writes down why. Neither the limit of an agent's
+    /// open sessions nor the shop's border is crossed, however many ask at once.
+    async fn hand_over(&self, handover: &Handover, now: UnixMillis) -> PortResult<HandoverOutcome>;
+
+    /// How a session has changed hands, oldest first: the latest 100.
+    async fn handovers(&self, session: SessionId) -> PortResult<Vec<HandoverRecord>>;
+
+    /// A session that `party` belongs to, open or closed. An agent also finds the waiting sessions of its shop.
     async fn session(&self, party: &Party, session: SessionId) -> PortResult<Option<SessionRecord>>;
 
     /// The party's open sessions, latest activity first, at most `limit`.
@@ -141,16 +172,31 @@ pub trait ChatLedger: Send + Sync {
     /// else holds it.
     async fn lease(&self, partition: u16, owner: &str, ttl: Duration) -> PortResult<Option<Lease>>;
 
-    /// Stores messages in the order given, at most 256, under `lease`. One outcome per message. Fails with
-    /// [`crate::ports::PortErrorKind::Fenced`] and stores nothing when the lease is no longer held.
-    async fn commit(&self, lease: &Lease, sends: &[ChatSend], now: UnixMillis) -> PortResult<Vec<Committed>>;
+    /// Stores messages in the order given, at most 256. One outcome per message. With a `lease` it fails with
+    /// [`crate::ports::PortErrorKind::Fenced`] and stores nothing when that is no longer held; without one the caller answers
+    /// for the order of its own sender's messages. `announced` are positions that a second witness has seen: numbering goes
+    /// on from there by [`crate::chat::witness::continue_from`]. Recalls are judged by [`crate::chat::recall`].
+    async fn commit(
+        &self,
+        lease: Option<&Lease>,
+        sends: &[ChatSend],
+        announced: &[(SessionId, Position)],
+        now: UnixMillis,
+    ) -> PortResult<Vec<Committed>>;
 
-    /// Messages of a session in ascending order of seq.
+    /// Messages of a session in ascending order of seq. One that was taken back comes without content.
     async fn messages(&self, session: SessionId, page: Page) -> PortResult<Vec<MessageRecord>>;
 
-    /// Moves a side's read cursor forward; it never moves back. Says where everything stands afterwards.
-    async fn mark_read(&self, session: SessionId, side: Side, seq: u64) -> PortResult<ReadMark>;
+    /// Moves a cursor of the reader's side, and of its device, forward; neither ever moves back.
+    async fn mark(&self, mark: &Mark, now: UnixMillis) -> PortResult<MarkOutcome>;
+
+    /// The devices of a session's parties and how far each has come, at most 100.
+    async fn devices(&self, session: SessionId) -> PortResult<Vec<DeviceCursor>>;
 
     /// Epoch and highest seq of each session that exists.
     async fn tops(&self, sessions: &[SessionId]) -> PortResult<Vec<(SessionId, Position)>>;
+
+    /// Open sessions with a clock that runs longer than its target, each (session, clock) once per time it was started, at
+    /// most `max` (100).
+    async fn take_overdue(&self, targets: &Targets, now: UnixMillis, max: u32) -> PortResult<Vec<(SessionRecord, Clock)>>;
 }

@@ -12,6 +12,8 @@ pub enum LetterKind {
     Event,
     /// A task of the outbox that was given up. Trying again puts it back.
     Outbox,
+    /// A chat message that the ledger could not take. Trying again queues it again.
+    ChatMessage,
     /// A broken invariant. Trying again mends it: the ledger's counters from its rows, the admission store from the ledger.
     Invariant,
 }
@@ -23,6 +25,7 @@ impl LetterKind {
         match self {
             Self::Event => "event",
             Self::Outbox => "outbox",
+            Self::ChatMessage => "chat-message",
             Self::Invariant => "invariant",
         }
     }
@@ -30,7 +33,7 @@ impl LetterKind {
     /// The kind of that name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Event, Self::Outbox, Self::Invariant].into_iter().find(|kind| kind.as_str() == name)
+        [Self::Event, Self::Outbox, Self::ChatMessage, Self::Invariant].into_iter().find(|kind| kind.as_str() == name)
     }
 }
 
@@ -63,7 +66,7 @@ pub struct NewLetter {
     /// What it is.
     pub kind: LetterKind,
     /// What makes it one of its kind, at most 96 ASCII characters: `activity:sku:event id`, the outbox task's id,
-    /// `activity:sku:invariant`.
+    /// `session:digest of sender and client message id`, `activity:sku:invariant`.
     pub source_id: String,
     /// Everything an operator needs, as a JSON object.
     pub payload: String,

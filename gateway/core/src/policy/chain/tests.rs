@@ -39,7 +39,14 @@ fn facts() -> Facts {
 }
 
 fn principal(id: &str) -> Principal {
-    Principal { id: PrincipalId::parse(id).unwrap(), role: Role::User, shop: None, scopes: Vec::new(), expires_at: UnixMillis(1) }
+    Principal {
+        id: PrincipalId::parse(id).unwrap(),
+        role: Role::User,
+        shop: None,
+        scopes: Vec::new(),
+        expires_at: UnixMillis(1),
+        token_id: None,
+    }
 }
 
 fn refusal(code: &str) -> Refusal {
