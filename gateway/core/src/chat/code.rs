@@ -42,13 +42,15 @@ pub enum ErrorCode {
     StaleTimestamp,
     /// The new token is not valid; the old one goes on until it ends.
     TokenExpired,
-    /// This role may not change that.
+    /// This role may not do that, it is too late for it, or a signature does not fit.
     Forbidden,
+    /// The ledger cannot take the message, whatever is tried; it waits for an operator.
+    SetAside,
 }
 
 impl ErrorCode {
     /// Every code, in the order of `docs/PROTOCOL.md`.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Internal,
         Self::NotDurable,
         Self::RateLimited,
@@ -68,6 +70,7 @@ impl ErrorCode {
         Self::StaleTimestamp,
         Self::TokenExpired,
         Self::Forbidden,
+        Self::SetAside,
     ];
 
     /// Wire spelling.
@@ -93,6 +96,7 @@ impl ErrorCode {
             Self::StaleTimestamp => "STALE_TIMESTAMP",
             Self::TokenExpired => "TOKEN_EXPIRED",
             Self::Forbidden => "FORBIDDEN",
+            Self::SetAside => "SET_ASIDE",
         }
     }
 
@@ -130,7 +134,8 @@ impl ErrorCode {
             Self::ReplayedNonce => "this nonce was used before",
             Self::StaleTimestamp => "the timestamp is too far from the server's clock",
             Self::TokenExpired => "the token is not valid",
-            Self::Forbidden => "not allowed for this role",
+            Self::Forbidden => "not allowed",
+            Self::SetAside => "the message could not be stored; the shop looks at it",
         }
     }
 }

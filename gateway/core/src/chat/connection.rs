@@ -2,8 +2,8 @@
 //!
 //! What lives here: the rules of delivery (a client sees each seq once, in order, without a gap), of sending (a sender's
 //! order survives failures), and of ending (token, heartbeat, slowness). `delivery` moves messages to the client, `sends` moves
-//! them from it, `notices` replays what else the party was told, `requests` serves the other frames, `liveness` watches the clock, `session` and `output` are the nouns,
-//! `limits` the bounds.
+//! them from it, `marks` moves cursors, `notices` replays what else the party was told, `requests` serves the other frames,
+//! `guard` checks what frames must prove, `liveness` watches the clock, `session` and `output` are the nouns, `limits` the bounds.
 //! What never happens here: I/O, waiting, reading a clock. The socket shell calls `handle_*`, then drains
 //! [`Connection::poll_output`], then waits for the next input or for [`Connection::poll_timeout`].
 //!
@@ -11,8 +11,10 @@
 //! While pages are read for a session its live events only raise `top`, so the two roads never meet.
 
 mod delivery;
+mod guard;
 mod limits;
 mod liveness;
+mod marks;
 mod notices;
 mod output;
 mod requests;
@@ -24,6 +26,7 @@ mod simulation;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use limits::ConnectionLimits;
@@ -32,6 +35,7 @@ pub use output::Output;
 pub use sends::SendOutcome;
 
 use self::delivery::Tops;
+use self::guard::Guard;
 use self::liveness::Liveness;
 use self::notices::Notices;
 use self::output::Outbox;
@@ -39,10 +43,10 @@ use self::requests::{Deferred, Requests};
 use self::sends::Sends;
 use self::session::Session;
 use crate::chat::code::{CloseCode, ErrorCode};
-use crate::chat::event::Event;
+use crate::chat::event::{Event, Heard};
 use crate::chat::frame::{ClientFrame, ErrorFrame, FrameError, ReqId, ServerFrame, SessionEntry};
-use crate::chat::{Party, SessionRecord};
-use crate::id::{InvalidId, SessionId, ShopId};
+use crate::chat::{AgentState, Party, SessionRecord};
+use crate::id::{DeviceId, InvalidId, SessionId, ShopId};
 use crate::principal::{Principal, Role};
 use crate::time::UnixMillis;
 
@@ -96,6 +100,25 @@ pub struct Start {
     pub resume: Option<(Option<SessionId>, u64)>,
     /// `last_ack_seq` of the URL, with the `sessionId` of the notices.
     pub notices: Option<u64>,
+    /// The device, as the URL names it.
+    pub device: Option<DeviceId>,
+    /// The key of signed frames, drawn for this connection; `None` when the deployment hands out none.
+    pub frame_key: Option<[u8; 32]>,
+    /// What an agent says of itself; `None` for a user.
+    pub state: Option<AgentState>,
+    /// Whether texts hold several frames, one a line (`batch=1` of the URL).
+    pub batch: bool,
+}
+
+/// What became of [`Output::Transfer`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Transferred {
+    /// Done; the session afterwards.
+    Done(Box<SessionRecord>),
+    /// It is not the party's to hand over, or somebody else was faster.
+    NotFound,
+    /// The shop has no such agent.
+    NoSuchAgent,
 }
 
 /// The state machine of one connection.
@@ -105,8 +128,13 @@ pub struct Connection {
     role: Role,
     token_shop: Option<ShopId>,
     conn_id: ConnId,
-    limits: ConnectionLimits,
-    sessions: BTreeMap<SessionId, Session>,
+    /// The name of the device it speaks for.
+    device: Option<DeviceId>,
+    /// Whether a text from the client may hold several frames.
+    batch: bool,
+    limits: Arc<ConnectionLimits>,
+    /// Boxed, for a map keeps room for eleven and most connections follow one.
+    sessions: BTreeMap<SessionId, Box<Session>>,
     /// Sessions to read pages of, each at most once; those under way.
     fill_queue: VecDeque<SessionId>,
     reading: BTreeSet<SessionId>,
@@ -115,6 +143,7 @@ pub struct Connection {
     tops: Tops,
     /// What waits for the look-up of an unknown session.
     lookups: BTreeMap<SessionId, Vec<Deferred>>,
+    guard: Guard,
     sends: Sends,
     requests: Requests,
     notices: Notices,
@@ -125,10 +154,11 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Starts: `hello` is the first output, followed by the answer to `last_ack_seq`.
+    /// Starts: `hello` is the first output, followed by the answer to `last_ack_seq`. Limits may be shared by all connections.
     #[must_use]
-    pub fn new(start: Start, limits: ConnectionLimits, now: UnixMillis) -> Self {
-        let Start { party, principal, conn_id, mut sessions, resume, notices } = start;
+    pub fn new(start: Start, limits: impl Into<Arc<ConnectionLimits>>, now: UnixMillis) -> Self {
+        let limits = limits.into();
+        let Start { party, principal, conn_id, mut sessions, resume, notices, device, frame_key, state, batch } = start;
         debug_assert_eq!(party.id, principal.id);
         sessions.truncate(limits.sessions_max);
         let mut connection = Self {
@@ -138,25 +168,32 @@ impl Connection {
             role: principal.role,
             token_shop: principal.shop,
             conn_id,
-            limits,
+            device,
+            batch,
+            limits: limits.clone(),
             sessions: BTreeMap::new(),
             fill_queue: VecDeque::new(),
             reading: BTreeSet::new(),
             tops: Tops::default(),
             lookups: BTreeMap::new(),
+            guard: Guard::new(frame_key),
             sends: Sends::default(),
             requests: Requests::default(),
             notices: Notices::default(),
             clock: 0,
-            outbox: Outbox::default(),
+            outbox: Outbox::new(batch.then_some(limits.frame.bytes_max)),
         };
         connection.write(
-            &ServerFrame::Hello {
+            ServerFrame::Hello {
                 conn_id: connection.conn_id.as_str(),
                 heartbeat: limits.heartbeat,
                 now,
                 bytes_max: limits.frame.bytes_max,
                 page_max: limits.frame.page_max,
+                reconnect_within: limits.reconnect_within,
+                device: connection.device.as_ref(),
+                state,
+                frame_key: frame_key.as_ref(),
                 sessions: sessions.iter().map(|record| SessionEntry::of(record, connection.party.side)).collect(),
             }
             .encode(),
@@ -175,30 +212,37 @@ impl Connection {
         connection
     }
 
-    /// A text frame arrived: parses it and carries it out, or answers why not.
+    /// A text arrived: one frame, or with `batch` one a line. Parses and carries out, or answers why not.
     pub fn handle_text(&mut self, text: &str, now: UnixMillis) {
-        match ClientFrame::parse(text, &self.limits.frame) {
-            Ok(frame) => self.handle_frame(frame, now),
-            Err(fault) => self.handle_frame_error(&fault, now),
+        let batch = self.batch;
+        let text = text.strip_suffix('\n').filter(|_| batch).unwrap_or(text);
+        for frame in text.split(|c| batch && c == '\n') {
+            match ClientFrame::parse(frame, &self.limits.frame) {
+                Ok(frame) => self.handle_frame(frame, now),
+                Err(fault) => self.handle_frame_error(&fault, now),
+            }
         }
     }
 
     /// A frame arrived.
     pub fn handle_frame(&mut self, frame: ClientFrame, now: UnixMillis) {
         self.liveness.heard(now);
-        self.liveness.made_sense();
-        self.serve(frame.req_id, frame.body, now);
+        self.take_in(frame, now);
         self.after_input();
     }
 
     /// A frame arrived that cannot be carried out.
     pub fn handle_frame_error(&mut self, fault: &FrameError, now: UnixMillis) {
         self.liveness.heard(now);
+        self.reject(fault, now);
+        self.after_input();
+    }
+
+    fn reject(&mut self, fault: &FrameError, now: UnixMillis) {
         self.write_error(&fault.0, now);
         if self.liveness.made_no_sense() >= self.limits.misuse_max {
             self.close(CloseCode::Misuse);
         }
-        self.after_input();
     }
 
     /// A pong arrived.
@@ -208,57 +252,84 @@ impl Connection {
     }
 
     /// An event arrived on the party's subject.
-    pub fn handle_event(&mut self, event: Event, now: UnixMillis) {
-        match event {
-            Event::Stored { message, dup, origin, user: _, agent } => {
-                if let Some(session) = self.sessions.get_mut(&message.session) {
+    pub fn handle_event(&mut self, heard: &Heard, now: UnixMillis) {
+        self.apply(heard, now);
+        self.after_input();
+    }
+
+    fn apply(&mut self, heard: &Heard, now: UnixMillis) {
+        match &heard.event {
+            Event::Stored { message, dup, origin, shop: _, user: _, agent } => {
+                if let Some(session) = self.sessions.get_mut(&message.session).filter(|session| session.agent.is_none()) {
                     // The word of the assignment may have been lost. An agent that is known is not replaced: this may be old.
-                    session.agent = session.agent.take().or(agent);
+                    session.agent.clone_from(agent);
                 }
-                self.on_stored(message, dup, origin, now);
+                self.on_stored(message, *dup, origin, Some(heard), now);
             }
             Event::Refused { client_msg_id, session, origin, code } => {
                 if origin == self.conn_id.as_str() {
-                    let req_id = self.sends.settle(session, &client_msg_id);
-                    let frame =
-                        ErrorFrame { req_id, session_id: Some(session), client_msg_id: Some(client_msg_id), ..ErrorFrame::of(code) };
-                    self.write_error(&frame, now);
+                    let req_id = self.sends.settle(*session, client_msg_id);
+                    let (session_id, client_msg_id) = (Some(*session), Some(client_msg_id.clone()));
+                    self.write_error(&ErrorFrame { req_id, session_id, client_msg_id, ..ErrorFrame::of(*code) }, now);
                 }
             }
-            Event::Assigned { session, reason } => self.on_assigned(&session, &reason, now),
+            Event::Assigned { session, reason } => self.on_assigned(session, reason, now),
             Event::Read { session, by, reader, seq, unread } => {
-                if let Some(state) = self.sessions.get_mut(&session) {
-                    if by == self.party.side {
-                        state.read_seq = state.read_seq.max(seq);
+                if let Some(state) = self.sessions.get_mut(session) {
+                    if *by == self.party.side {
+                        state.read.side = state.read.side.max(*seq);
+                        state.received.side = state.received.side.max(*seq);
                     }
-                    self.write(&ServerFrame::Read { session, by: (by, &reader), last_seq: seq, unread }.encode(), now);
+                    self.write(ServerFrame::Read { session: *session, by: (*by, reader), last_seq: *seq, unread: *unread }.encode(), now);
                 }
             }
+            Event::Received { session, by, reader, seq } => {
+                if let Some(state) = self.sessions.get_mut(session) {
+                    if *by == self.party.side {
+                        state.received.side = state.received.side.max(*seq);
+                    } else if !self.is_full() {
+                        self.write(ServerFrame::Delivered { session: *session, by: (*by, reader), last_seq: *seq }.encode(), now);
+                    }
+                }
+            }
+            Event::Closed { session, by, closer } => self.tell_closed(*session, None, Some((*by, closer)), now),
             notice @ Event::SaleResult { .. } => self.on_notice(notice, now),
             Event::Typing { session, by, writer } => {
-                if self.sessions.contains_key(&session) && !self.is_congested() {
-                    self.write(&ServerFrame::Typing { session, by: (by, &writer) }.encode(), now);
+                if self.sessions.contains_key(session) && !self.is_full() {
+                    self.write(ServerFrame::Typing { session: *session, by: (*by, writer) }.encode(), now);
                 }
             }
-            Event::Presence { side, id, online } => {
-                if !self.is_congested() {
-                    self.write(&ServerFrame::Presence { who: (side, &id), online }.encode(), now);
+            Event::Presence { side, id, state } => {
+                if !self.is_full() {
+                    self.write(ServerFrame::Presence { who: (*side, id), state: *state }.encode(), now);
                 }
+            }
+            Event::Waiting { count } => {
+                if !self.is_full() {
+                    self.write(ServerFrame::Waiting { count: *count }.encode(), now);
+                }
+            }
+            Event::Overdue { session, clock, shows } => {
+                self.write(ServerFrame::Overdue { session: *session, clock: *clock, shows: *shows }.encode(), now);
             }
         }
-        self.after_input();
     }
 
     /// The node hands its connections over: tells the client to connect again, not before `after`. The shell closes with
     /// [`CloseCode::Migrate`] when its patience ends.
     pub fn handle_drain(&mut self, after: Duration, now: UnixMillis) {
-        self.write(&ServerFrame::Migrate { after }.encode(), now);
+        self.write(ServerFrame::Migrate { after }.encode(), now);
         self.after_input();
     }
 
     /// Ends the connection once the frames that wait are written. Nothing that happens later has an effect.
     pub fn close(&mut self, code: CloseCode) {
         self.outbox.close(code);
+    }
+
+    /// The right to be here was withdrawn: ends the connection at once. Frames that wait are not written any more.
+    pub fn revoke(&mut self) {
+        self.outbox.close_at_once(CloseCode::Forbidden);
     }
 
     /// The next thing to do; `None` when there is nothing until the next input or timeout. Requests to the world come before
@@ -274,9 +345,14 @@ impl Connection {
         self.outbox.pop_ask()
     }
 
-    /// Whether so much waits for the socket that the shell should read no more frames until some of it is gone.
+    /// Whether so much waits, for the socket or for nonces, that the shell should read no more frames until some of it is gone.
     #[must_use]
     pub fn is_congested(&self) -> bool {
+        self.is_full() || self.guard.waiting() >= self.limits.sends_max
+    }
+
+    /// Whether so much waits for the socket that nothing more is pushed.
+    fn is_full(&self) -> bool {
         self.outbox.bytes() >= self.limits.queue_bytes_max
     }
 
@@ -298,12 +374,12 @@ impl Connection {
         &self.party
     }
 
-    fn write(&mut self, frame: &str, now: UnixMillis) {
-        self.outbox.write(frame.to_owned(), now);
+    fn write(&mut self, frame: String, now: UnixMillis) {
+        self.outbox.write(frame.into(), now);
     }
 
     fn write_error(&mut self, frame: &ErrorFrame, now: UnixMillis) {
-        self.outbox.write(frame.encode(), now);
+        self.outbox.write(frame.encode().into(), now);
     }
 
     fn error(&mut self, req_id: Option<ReqId>, session: Option<SessionId>, code: ErrorCode, now: UnixMillis) {
@@ -327,9 +403,10 @@ impl Connection {
         }
         debug_assert!(self.sessions.len() <= self.limits.sessions_max);
         debug_assert!(self.reading.len() <= self.limits.reads_max);
-        debug_assert!(self.lookups.len() <= self.limits.lookups_max);
+        debug_assert!(self.lookups.len() <= self.limits.lookups_max + self.limits.reads_max);
         debug_assert!(self.lookups.values().map(Vec::len).sum::<usize>() <= self.limits.sends_max);
         debug_assert!((1..=self.limits.frame.page_max).contains(&self.page_limit));
+        self.guard.check_invariants();
         self.sends.check_invariants(self.limits.sends_max);
         self.requests.check_invariants(&self.limits);
         self.notices.check_invariants();

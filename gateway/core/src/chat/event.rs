@@ -5,11 +5,16 @@
 
 mod wire;
 
+use std::sync::OnceLock;
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use crate::chat::code::ErrorCode;
-use crate::chat::{Committed, MessageRecord, Party, Send, SessionRecord, Side};
-use crate::id::{ClientMsgId, OrderNo, PrincipalId, SessionId};
+use crate::chat::frame::{Text, message_frame};
+use crate::chat::sla::Clock;
+use crate::chat::{AgentState, Committed, MessageRecord, Party, Send, SessionRecord, Side};
+use crate::id::{ClientMsgId, OrderNo, PrincipalId, SessionId, ShopId};
 use crate::time::UnixMillis;
 
 /// One event on `evt.<side>.<id>`: it reaches every device of that party, at most once.
@@ -23,6 +28,8 @@ pub enum Event {
         dup: bool,
         /// The connection that sent it.
         origin: String,
+        /// The session's shop.
+        shop: ShopId,
         /// The session's user.
         user: PrincipalId,
         /// The session's agent.
@@ -79,15 +86,70 @@ pub enum Event {
         /// Who of that side.
         writer: PrincipalId,
     },
-    /// Somebody came or went.
+    /// An agent came, went, or says something else of itself.
     Presence {
         /// Which side.
         side: Side,
         /// Who.
         id: PrincipalId,
-        /// Whether any of its connections is alive.
-        online: bool,
+        /// How it is; an agent without a living connection is offline.
+        state: AgentState,
     },
+    /// Messages arrived on a device of a side.
+    Received {
+        /// The session.
+        session: SessionId,
+        /// Which side.
+        by: Side,
+        /// Who of that side.
+        reader: PrincipalId,
+        /// Up to here.
+        seq: u64,
+    },
+    /// A session is closed.
+    Closed {
+        /// The session.
+        session: SessionId,
+        /// Which side closed it.
+        by: Side,
+        /// Who of that side.
+        closer: PrincipalId,
+    },
+    /// The waiting line of an agent's shop has another length.
+    Waiting {
+        /// Sessions that nobody serves.
+        count: u64,
+    },
+    /// A clock of a session runs longer than it should.
+    Overdue {
+        /// The session.
+        session: SessionId,
+        /// Which clock.
+        clock: Clock,
+        /// What it shows.
+        shows: Duration,
+    },
+}
+
+/// An event that was heard, and its frame for those who show it as it is: encoded once, whoever comes first.
+#[derive(Debug)]
+pub struct Heard {
+    /// The event.
+    pub event: Event,
+    push: OnceLock<Text>,
+}
+
+impl Heard {
+    /// An event as it came.
+    #[must_use]
+    pub fn new(event: Event) -> Self {
+        Self { event, push: OnceLock::new() }
+    }
+
+    /// The frame of `message`, which is the event's.
+    pub(crate) fn push(&self, message: &MessageRecord) -> Text {
+        self.push.get_or_init(|| message_frame(message).into()).clone()
+    }
 }
 
 /// Bytes from the bus or the queue are not what this version writes. The message says what is wrong, never what they hold.
@@ -135,34 +197,68 @@ impl QueuedSend {
     }
 }
 
-/// What to publish after a commit: each subject with its event. A stored message goes to the session's user, to its agent and
-/// to the sender if that is a third; a refusal goes to the sender alone.
+impl MessageRecord {
+    /// The stored message as a roaming list keeps it.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        wire::encode_message(self)
+    }
+
+    /// Reads an entry of a roaming list.
+    pub fn decode(payload: &[u8]) -> Result<Self, BadPayload> {
+        wire::decode_message(payload).map_err(|why| BadPayload { what: "stored message", why })
+    }
+}
+
+/// What to publish after a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Announcement {
+    /// The event, the same for everybody.
+    pub event: Event,
+    /// Where.
+    pub subjects: Vec<String>,
+}
+
+/// What to publish after a commit. A stored message goes to the session's user, to its agent and to the sender if that is a
+/// third; a refusal goes to the sender alone.
 #[must_use]
-pub fn fan_out(send: &Send, outcome: &Committed) -> Vec<(String, Event)> {
-    let refused = |code| {
-        let event = Event::Refused { client_msg_id: send.client_msg_id.clone(), session: send.session, origin: send.origin.clone(), code };
-        vec![(send.sender.subject(), event)]
-    };
+pub fn announcement(send: &Send, outcome: &Committed) -> Announcement {
     match outcome {
-        Committed::Conflict => refused(ErrorCode::ClientMsgIdConflict),
-        Committed::NotFound => refused(ErrorCode::NotFound),
-        Committed::Closed => refused(ErrorCode::SessionClosed),
-        Committed::Stored { message, dup, user, agent } => {
+        Committed::Conflict => refusal(send, ErrorCode::ClientMsgIdConflict),
+        Committed::NotFound => refusal(send, ErrorCode::NotFound),
+        Committed::Closed => refusal(send, ErrorCode::SessionClosed),
+        Committed::TooLate => refusal(send, ErrorCode::Forbidden),
+        Committed::Stored { message, dup, shop, user, agent, stopped: _ } => {
             let event = Event::Stored {
                 message: message.clone(),
                 dup: *dup,
                 origin: send.origin.clone(),
+                shop: *shop,
                 user: user.clone(),
                 agent: agent.clone(),
             };
-            let mut subjects = vec![Party { side: Side::User, id: user.clone(), shop: None }.subject()];
-            subjects.extend(agent.clone().map(|id| Party { side: Side::Agent, id, shop: None }.subject()));
+            let mut subjects = vec![Party::user(user.clone()).subject()];
+            subjects.extend(agent.clone().map(|id| Party::agent(*shop, id).subject()));
             subjects.push(send.sender.subject());
             subjects.sort();
             subjects.dedup();
-            subjects.into_iter().map(|subject| (subject, event.clone())).collect()
+            Announcement { event, subjects }
         }
     }
+}
+
+/// What to publish about a message that will not be stored.
+#[must_use]
+pub fn refusal(send: &Send, code: ErrorCode) -> Announcement {
+    let event = Event::Refused { client_msg_id: send.client_msg_id.clone(), session: send.session, origin: send.origin.clone(), code };
+    Announcement { event, subjects: vec![send.sender.subject()] }
+}
+
+/// [`announcement`], an event for each subject.
+#[must_use]
+pub fn fan_out(send: &Send, outcome: &Committed) -> Vec<(String, Event)> {
+    let Announcement { event, subjects } = announcement(send, outcome);
+    subjects.into_iter().map(|subject| (subject, event.clone())).collect()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 
+use bytes::Bytes;
 use serde::Serialize;
 
 pub use client::{ClientBody, ClientFrame, EpochClaim, FrameError, MessageKind, ResumePosition};
@@ -45,4 +46,41 @@ pub enum ReqId {
     Text(String),
     /// A JSON integer.
     Number(u64),
+}
+
+/// A frame as text. Copies share the bytes, so that one frame can wait for many sockets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Text(Bytes);
+
+impl Text {
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        // Made from a `String` alone, so this never is the default.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether it is empty; no frame is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Its bytes: UTF-8.
+    #[must_use]
+    pub fn into_bytes(self) -> Bytes {
+        self.0
+    }
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
 }

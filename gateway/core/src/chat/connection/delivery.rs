@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::requests::Deferred;
 use super::session::{Check, Fill, Replay, Session};
-use super::{Answer, Connection, Output};
+use super::{Answer, Connection, Output, Unavailable};
 use crate::chat::code::ErrorCode;
+use crate::chat::event::Heard;
 use crate::chat::frame::{ReqId, ResumePosition, ServerFrame, message_frame};
 use crate::chat::{MessageRecord, Page, Position, SessionRecord, Side};
 use crate::id::SessionId;
@@ -31,22 +32,23 @@ pub(super) struct Tops {
 
 impl Connection {
     /// A committed message of one of the party's sessions, heard on the bus.
-    pub(super) fn on_stored(&mut self, message: MessageRecord, dup: bool, origin: String, now: UnixMillis) {
+    pub(super) fn on_stored(&mut self, message: &MessageRecord, dup: bool, origin: &str, heard: Option<&Heard>, now: UnixMillis) {
         let touched = self.tick();
-        let congested = self.is_congested();
+        let congested = self.is_full();
         let own = origin == self.conn_id.as_str();
         if own {
             self.sends.note_stored(message.session, &message.client_msg_id, self.limits.sends_max);
         }
         let Some(session) = self.sessions.get_mut(&message.session) else {
-            self.defer(message.session, Deferred::Stored { message, dup, origin }, now);
+            let deferred = Deferred::Stored { message: message.clone(), dup, origin: origin.to_owned() };
+            self.defer(message.session, deferred, now);
             return;
         };
         session.touched = touched;
         if message.epoch < session.epoch {
             // A resend of a message that was stored before the epoch changed: its sender still gets its answer.
             if own {
-                self.write_accepted(&message, dup, now);
+                self.write_accepted(message, dup, now);
             }
             return;
         }
@@ -58,19 +60,19 @@ impl Connection {
         session.top = session.top.max(seq);
         if seq <= session.cursor {
             if own {
-                self.write_accepted(&message, dup, now);
+                self.write_accepted(message, dup, now);
             }
         } else if seq == session.cursor + 1 && session.fill == Fill::Idle && !congested {
             session.cursor = seq;
             if own {
                 self.sends.settle(id, &message.client_msg_id);
-                self.write_accepted(&message, dup, now);
+                self.write_accepted(message, dup, now);
             } else {
-                self.write_row(&message, now);
+                self.write_row(message, heard, now);
             }
         } else {
             if own {
-                self.await_own_row(&message);
+                self.await_own_row(message, now);
             }
             self.want_fill(id);
         }
@@ -78,11 +80,16 @@ impl Connection {
 
     /// A session changed hands.
     pub(super) fn on_assigned(&mut self, record: &SessionRecord, reason: &str, now: UnixMillis) {
+        self.write(ServerFrame::Assigned { record, side: self.party.side, reason }.encode(), now);
+        self.keep_or_forget(record, now);
+    }
+
+    /// Follows a session that is the party's and no other.
+    pub(super) fn keep_or_forget(&mut self, record: &SessionRecord, now: UnixMillis) {
         let own = match self.party.side {
             Side::User => record.user == self.party.id,
             Side::Agent => record.agent.as_ref() == Some(&self.party.id),
         };
-        self.write(&ServerFrame::Assigned { record, side: self.party.side, reason }.encode(), now);
         if !own {
             self.forget(record.id);
         } else if self.sessions.contains_key(&record.id) {
@@ -123,7 +130,7 @@ impl Connection {
         let mut written = 0_u32;
         let mut fitted = true;
         for row in &rows {
-            if self.is_congested() {
+            if self.is_full() {
                 fitted = false;
                 break;
             }
@@ -173,8 +180,26 @@ impl Connection {
         let Some(session) = self.sessions.get_mut(&id) else { return false };
         session.cursor = row.seq;
         session.top = session.top.max(row.seq);
-        self.write_row(row, now);
+        self.write_row(row, None, now);
         true
+    }
+
+    /// A doubted session was looked up: it is the party's, or not, or that could not be found out.
+    pub(super) fn on_checked(&mut self, id: SessionId, own: Result<bool, &Unavailable>, now: UnixMillis) {
+        let Some(session) = self.sessions.get_mut(&id).filter(|session| session.fill == Fill::Checking) else { return };
+        match own {
+            Ok(true) => {
+                session.doubted = false;
+                self.reading.remove(&id);
+                self.requeue(id);
+            }
+            Ok(false) => self.forget(id),
+            Err(Unavailable) => {
+                session.attempts = session.attempts.saturating_add(1);
+                session.fill = Fill::Waiting(now.plus(pause(session.attempts)));
+                self.reading.remove(&id);
+            }
+        }
     }
 
     fn finish_fill(&mut self, id: SessionId, now: UnixMillis) {
@@ -183,7 +208,7 @@ impl Connection {
         session.attempts = 0;
         let last_seq = session.cursor;
         if let Some(replay) = session.replay.take_if(|replay| replay.check.is_none()) {
-            self.write(&ServerFrame::ReplayEnd { req_id: replay.req_id.as_ref(), session: id, last_seq }.encode(), now);
+            self.write(ServerFrame::ReplayEnd { req_id: replay.req_id.as_ref(), session: id, last_seq }.encode(), now);
         }
     }
 
@@ -249,11 +274,19 @@ impl Connection {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if position.epoch > session.epoch {
             self.resync(id, position, "epoch", None, now);
-        } else if position.epoch == session.epoch {
-            session.top = session.top.max(position.seq);
-            if session.cursor < session.top {
-                self.want_fill(id);
-            }
+        } else if position.epoch == session.epoch && position.seq > session.top {
+            // An agent that heard nothing of these may have lost the session, and the word of that as well.
+            session.doubted |= self.party.side == Side::Agent;
+            self.reach(id, position.seq);
+        }
+    }
+
+    /// There are messages up to `top`.
+    pub(super) fn reach(&mut self, id: SessionId, top: u64) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.top = session.top.max(top);
+        if session.cursor < session.top {
+            self.want_fill(id);
         }
     }
 
@@ -284,24 +317,26 @@ impl Connection {
         session.epoch = to.epoch;
         session.cursor = to.seq;
         let frame = ServerFrame::Resync { req_id, session: id, epoch: to.epoch, max_seq: to.seq, reason }.encode();
-        self.write(&frame, now);
+        self.write(frame, now);
     }
 
-    /// A row in its place: the client's own is answered, any other is shown.
-    fn write_row(&mut self, message: &MessageRecord, now: UnixMillis) {
+    /// A row in its place: the client's own is answered, any other is shown, with the frame that is made for all who heard it.
+    fn write_row(&mut self, message: &MessageRecord, heard: Option<&Heard>, now: UnixMillis) {
         let of_party = message.sender == self.party.id && message.side == self.party.side;
         if of_party {
             self.sends.note_stored(message.session, &message.client_msg_id, self.limits.sends_max);
         }
         if of_party && self.sends.take_awaited(message) {
-            self.write_accepted(message, false, now);
+            // Heard, it was stored by another connection's copy; read, by whoever came first.
+            self.write_accepted(message, heard.is_some(), now);
         } else {
-            self.outbox.write(message_frame(message), now);
+            let push = heard.map_or_else(|| message_frame(message).into(), |heard| heard.push(message));
+            self.outbox.write(push, now);
         }
     }
 
     fn write_accepted(&mut self, message: &MessageRecord, dup: bool, now: UnixMillis) {
-        self.write(&ServerFrame::Accepted { message, dup }.encode(), now);
+        self.write(ServerFrame::Accepted { message, dup }.encode(), now);
     }
 
     /// Starts to follow a session from `cursor` on. False when every followed session is busy and none can make room.
@@ -314,7 +349,7 @@ impl Connection {
             }
         }
         let touched = self.tick();
-        self.sessions.insert(record.id, Session::of(record, self.party.side, cursor, touched));
+        self.sessions.insert(record.id, Box::new(Session::of(record, self.party.side, cursor, touched)));
         true
     }
 
@@ -324,12 +359,33 @@ impl Connection {
             session.user = record.user.clone();
             session.agent = record.agent.clone();
             session.shop = record.shop;
-            self.compare(record.id, record.top, now);
+            session.closed = !record.open;
+            if record.top.epoch > session.epoch {
+                self.resync(record.id, record.top, "epoch", None, now);
+            } else if record.top.epoch == session.epoch {
+                self.reach(record.id, record.top.seq);
+            }
         }
     }
 
-    fn forget(&mut self, id: SessionId) {
-        self.sessions.remove(&id);
+    /// Where a followed session is known to be, in the epoch that its client counts in: a page of it that ends before lacks
+    /// something.
+    #[must_use]
+    pub fn known_top(&self, session: SessionId) -> Option<Position> {
+        self.sessions.get(&session).map(|session| Position { epoch: session.epoch, seq: session.top })
+    }
+
+    /// Events of the party were lost on their way here: all positions are compared at once.
+    pub fn handle_loss(&mut self) {
+        self.check_positions();
+        self.after_input();
+    }
+
+    pub(super) fn forget(&mut self, id: SessionId) {
+        if self.sessions.remove(&id).is_some_and(|session| session.fill == Fill::Checking) {
+            // Only the answer to a page is waited for.
+            self.reading.remove(&id);
+        }
         self.fill_queue.retain(|queued| *queued != id);
         self.tops.wanted.remove(&id);
     }
@@ -359,6 +415,12 @@ impl Connection {
             let Some(at) = self.fill_queue.iter().position(|id| !self.reading.contains(id)) else { return };
             let Some(id) = self.fill_queue.remove(at) else { return };
             let Some(session) = self.sessions.get_mut(&id) else { continue };
+            if session.doubted {
+                session.fill = Fill::Checking;
+                self.reading.insert(id);
+                self.look_up(id);
+                continue;
+            }
             session.fill = Fill::Reading;
             let page = Page::After { seq: session.cursor, limit: self.page_limit };
             self.reading.insert(id);
@@ -405,7 +467,7 @@ impl Connection {
             debug_assert!(session.cursor <= session.top, "{id}: cursor {} beyond top {}", session.cursor, session.top);
             debug_assert_eq!(session.fill == Fill::Queued, self.fill_queue.contains(id), "{id}");
             debug_assert!(session.fill != Fill::Idle || session.cursor == session.top, "{id}: a gap that nobody fills");
-            debug_assert!(session.fill != Fill::Reading || self.reading.contains(id), "{id}");
+            debug_assert!(!matches!(session.fill, Fill::Reading | Fill::Checking) || self.reading.contains(id), "{id}");
         }
         debug_assert!(self.fill_queue.len() <= self.sessions.len());
     }

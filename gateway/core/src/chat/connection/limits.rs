@@ -4,6 +4,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use crate::chat::frame::FrameLimits;
+use crate::config::{FrameGuard, Signature};
 
 /// What one connection may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +24,8 @@ pub struct ConnectionLimits {
     pub write_stall: Duration,
     /// Sessions followed; the least recently active one makes room, and is found again when something happens in it.
     pub sessions_max: usize,
-    /// Messages waiting to be queued, frames waiting for the look-up of their session, and messages whose acceptance is
-    /// awaited, each.
+    /// Messages waiting to be queued, refused messages to come again, and frames waiting for the look-up of their session, each;
+    /// frames waiting for nonces, before the shell reads no more; four times as many messages await their acceptance.
     pub sends_max: usize,
     /// Page reads under way for replays, and as many for `history`.
     pub reads_max: usize,
@@ -36,6 +37,10 @@ pub struct ConnectionLimits {
     pub expiry_notice: Duration,
     /// Frames without sense in a row that end the connection.
     pub misuse_max: u32,
+    /// What frames must prove beside their connection.
+    pub guard: FrameGuard,
+    /// Told to clients: after a close that they did not ask for they wait a random time up to this before the first attempt.
+    pub reconnect_within: Duration,
 }
 
 impl Default for ConnectionLimits {
@@ -54,6 +59,8 @@ impl Default for ConnectionLimits {
             order_hold: Duration::from_secs(10),
             expiry_notice: Duration::from_secs(60),
             misuse_max: 100,
+            guard: FrameGuard { required: false, skew: Duration::from_secs(300), signature: Signature::Off },
+            reconnect_within: Duration::from_secs(1),
         }
     }
 }

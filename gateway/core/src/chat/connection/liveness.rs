@@ -125,7 +125,7 @@ impl Connection {
         if self.liveness.notice_at(&self.limits).is_some_and(|at| now >= at) {
             self.liveness.notified = true;
             let left: Duration = self.liveness.token_ends_at.since(now);
-            self.write(&ServerFrame::TokenExpiring { left }.encode(), now);
+            self.write(ServerFrame::TokenExpiring { left }.encode(), now);
         }
         if now >= self.liveness.ping_at {
             self.liveness.ping_at = now.plus(self.limits.heartbeat);
@@ -155,7 +155,7 @@ impl Connection {
                     self.liveness.token_ends_at = self.liveness.token_ends_at.max(principal.expires_at);
                     self.liveness.notified = false;
                     let expires_at = self.liveness.token_ends_at;
-                    self.write(&ServerFrame::Refreshed { req_id: req_id.as_ref(), expires_at }.encode(), now);
+                    self.write(ServerFrame::Refreshed { req_id: req_id.as_ref(), expires_at }.encode(), now);
                 }
             }
             TokenCheck::Invalid => self.error(req_id, None, ErrorCode::TokenExpired, now),

@@ -35,18 +35,18 @@ impl Notices {
 
 impl Connection {
     /// A notice was heard on the bus.
-    pub(super) fn on_notice(&mut self, notice: Event, now: UnixMillis) {
+    pub(super) fn on_notice(&mut self, notice: &Event, now: UnixMillis) {
         let numbered = matches!(notice, Event::SaleResult { nseq: Some(_), .. });
         if numbered && self.notices.asked.is_some() && self.notices.waiting.len() < NOTICES_MAX {
-            self.notices.waiting.push(notice);
+            self.notices.waiting.push(notice.clone());
         } else {
-            self.write_notice(&notice, None, now);
+            self.write_notice(notice, None, now);
         }
     }
 
     /// The client has the notices up to `after`.
     pub(super) fn resume_notices(&mut self, after: u64, req_id: Option<ReqId>, now: UnixMillis) {
-        if self.notices.asked.is_some() || self.is_congested() {
+        if self.notices.asked.is_some() || self.is_full() {
             self.error(req_id, None, ErrorCode::BusyReplay, now);
         } else {
             self.notices.asked = Some(Asked { after, req_id });
@@ -79,11 +79,11 @@ impl Connection {
         if after > last {
             // The store lost the party, or forgot it after its time, and counts anew.
             seen = 0;
-            self.write(&ServerFrame::NoticesResync { req_id, max_seq: seen, reason: "ahead" }.encode(), now);
+            self.write(ServerFrame::NoticesResync { req_id, max_seq: seen, reason: "ahead" }.encode(), now);
         }
         if let Some((first, _)) = kept.first().filter(|(first, _)| *first > seen + 1) {
             seen = first - 1;
-            self.write(&ServerFrame::NoticesResync { req_id, max_seq: seen, reason: "gap" }.encode(), now);
+            self.write(ServerFrame::NoticesResync { req_id, max_seq: seen, reason: "gap" }.encode(), now);
         }
         for (number, notice) in kept.iter().filter(|(number, _)| *number > seen) {
             // What this version cannot read is for others; the count goes on.
@@ -92,7 +92,7 @@ impl Connection {
             }
         }
         let last_seq = seen.max(last);
-        self.write(&ServerFrame::NoticesEnd { req_id, last_seq }.encode(), now);
+        self.write(ServerFrame::NoticesEnd { req_id, last_seq }.encode(), now);
         last_seq
     }
 
@@ -100,7 +100,7 @@ impl Connection {
     fn write_notice(&mut self, notice: &Event, number: Option<u64>, now: UnixMillis) {
         if let Event::SaleResult { order_no, success, message, nseq } = notice {
             let frame = ServerFrame::SeckillResult { order_no, success: *success, message, nseq: number.or(*nseq) };
-            self.write(&frame.encode(), now);
+            self.write(frame.encode(), now);
         }
     }
 }

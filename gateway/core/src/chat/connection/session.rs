@@ -1,7 +1,7 @@
 //! What a connection knows of one session: how far its client is, how far the session is, and what is being done about it.
 
 use crate::chat::frame::{EpochClaim, ReqId};
-use crate::chat::{Party, SessionRecord, Side};
+use crate::chat::{Cursor, Party, SessionRecord, Side};
 use crate::id::{PrincipalId, ShopId};
 use crate::time::UnixMillis;
 
@@ -17,18 +17,34 @@ pub(super) struct Session {
     /// Highest seq known to exist.
     pub(super) top: u64,
     pub(super) fill: Fill,
+    /// Whether it may have become somebody else's unheard.
+    pub(super) doubted: bool,
     /// Reads in a row that did not reach `top` or failed.
     pub(super) attempts: u32,
     pub(super) replay: Option<Replay>,
-    /// How far this party's side has read.
-    pub(super) read_seq: u64,
-    /// A read mark that is under way, and the highest one wanted.
+    /// What the party has read.
+    pub(super) read: Progress,
+    /// What has arrived at it.
+    pub(super) received: Progress,
+    /// Whether a mark is under way.
     pub(super) marking: bool,
-    pub(super) mark_wanted: u64,
+    /// Whether the client knows that it is closed.
+    pub(super) closed: bool,
     /// When `typing` was passed on last.
     pub(super) typed_at: Option<UnixMillis>,
     /// Grows with activity on the connection; the lowest one makes room.
     pub(super) touched: u64,
+}
+
+/// One of the party's cursors, as far as this connection knows it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Progress {
+    /// Where the side's cursor stands.
+    pub(super) side: u64,
+    /// How far this connection has moved it, on its device if it has a name.
+    pub(super) moved: u64,
+    /// The highest wanted, 0 when nothing is.
+    pub(super) wanted: u64,
 }
 
 /// Closing the distance between `cursor` and `top`.
@@ -38,6 +54,8 @@ pub(super) enum Fill {
     Idle,
     /// In the queue for a read.
     Queued,
+    /// It is looked up whether the session still is the party's, before anything of it is read.
+    Checking,
     /// A read is under way; live messages are left to it.
     Reading,
     /// The last read fell short; the next one is due then.
@@ -63,10 +81,6 @@ pub(super) struct Check {
 
 impl Session {
     pub(super) fn of(record: &SessionRecord, side: Side, cursor: u64, touched: u64) -> Self {
-        let read_seq = match side {
-            Side::User => record.user_seq,
-            Side::Agent => record.agent_seq,
-        };
         Self {
             shop: record.shop,
             user: record.user.clone(),
@@ -75,11 +89,13 @@ impl Session {
             cursor,
             top: record.top.seq.max(cursor),
             fill: Fill::Idle,
+            doubted: false,
             attempts: 0,
             replay: None,
-            read_seq,
+            read: Progress { side: record.read_by(side), ..Progress::default() },
+            received: Progress { side: record.received_by(side), ..Progress::default() },
             marking: false,
-            mark_wanted: 0,
+            closed: !record.open,
             typed_at: None,
             touched,
         }
@@ -88,14 +104,33 @@ impl Session {
     /// The party on `side`, if there is one.
     pub(super) fn party(&self, side: Side) -> Option<Party> {
         match side {
-            Side::User => Some(Party { side, id: self.user.clone(), shop: None }),
-            Side::Agent => self.agent.clone().map(|id| Party { side, id, shop: Some(self.shop) }),
+            Side::User => Some(Party::user(self.user.clone())),
+            Side::Agent => self.agent.clone().map(|id| Party::agent(self.shop, id)),
+        }
+    }
+
+    pub(super) fn progress(&mut self, cursor: Cursor) -> &mut Progress {
+        match cursor {
+            Cursor::Read => &mut self.read,
+            Cursor::Received => &mut self.received,
         }
     }
 
     /// Whether nothing is under way, so that the session may be forgotten.
     pub(super) fn is_idle(&self) -> bool {
         self.fill == Fill::Idle && self.replay.is_none() && !self.marking
+    }
+}
+
+impl Progress {
+    /// Up to where a mark would change nothing. A device with a name has a cursor of its own, which may be behind its side's.
+    pub(super) fn reached(&self, named: bool) -> u64 {
+        if named { self.moved } else { self.moved.max(self.side) }
+    }
+
+    /// What is to be marked.
+    pub(super) fn due(&self, named: bool) -> Option<u64> {
+        (self.wanted > self.reached(named)).then_some(self.wanted)
     }
 }
 

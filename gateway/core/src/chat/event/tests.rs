@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::chat::Position;
+use crate::chat::{Clocks, Fingerprint, Position};
 use crate::id::ShopId;
 
 fn principal() -> impl Strategy<Value = PrincipalId> {
@@ -29,6 +29,7 @@ fn message() -> impl Strategy<Value = MessageRecord> {
             client_msg_id,
             kind: "text".to_owned(),
             content,
+            recalled: bot,
             bot,
             at: UnixMillis(at),
         })
@@ -53,15 +54,18 @@ fn session() -> impl Strategy<Value = SessionRecord> {
             top: Position { epoch, seq },
             user_seq: counts[0],
             agent_seq: counts[1],
+            user_received: counts[1],
+            agent_received: counts[0],
             user_unread: counts[2],
             agent_unread: counts[3],
+            clocks: Clocks { opened_at: UnixMillis(counts[2]), waiting_since: open.then_some(UnixMillis(counts[3])), ..Clocks::default() },
         })
 }
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         (message(), any::<bool>(), "[!-~]{0,40}", principal(), proptest::option::of(principal()))
-            .prop_map(|(message, dup, origin, user, agent)| Event::Stored { message, dup, origin, user, agent }),
+            .prop_map(|(message, dup, origin, user, agent)| Event::Stored { message, dup, origin, shop: ShopId(7), user, agent }),
         (client_msg_id(), any::<u64>(), "[!-~]{0,40}", proptest::sample::select(&ErrorCode::ALL[..]))
             .prop_map(|(client_msg_id, session, origin, code)| Event::Refused { client_msg_id, session: SessionId(session), origin, code }),
         (session(), any::<String>()).prop_map(|(session, reason)| Event::Assigned { session, reason }),
@@ -76,7 +80,24 @@ fn event() -> impl Strategy<Value = Event> {
             Event::SaleResult { order_no: OrderNo::parse(&no).unwrap(), success, message, nseq }
         }),
         (any::<u64>(), side(), principal()).prop_map(|(session, by, writer)| Event::Typing { session: SessionId(session), by, writer }),
-        (side(), principal(), any::<bool>()).prop_map(|(side, id, online)| Event::Presence { side, id, online }),
+        (side(), principal(), proptest::sample::select(&AgentState::ALL[..])).prop_map(|(side, id, state)| Event::Presence {
+            side,
+            id,
+            state
+        }),
+        (any::<u64>(), side(), principal(), any::<u64>()).prop_map(|(session, by, reader, seq)| Event::Received {
+            session: SessionId(session),
+            by,
+            reader,
+            seq
+        }),
+        (any::<u64>(), side(), principal()).prop_map(|(session, by, closer)| Event::Closed { session: SessionId(session), by, closer }),
+        any::<u64>().prop_map(|count| Event::Waiting { count }),
+        (any::<u64>(), proptest::sample::select(&Clock::ALL[..]), any::<u64>()).prop_map(|(session, clock, ms)| Event::Overdue {
+            session: SessionId(session),
+            clock,
+            shows: Duration::from_millis(ms)
+        }),
     ]
 }
 
@@ -86,6 +107,7 @@ fn queued() -> impl Strategy<Value = QueuedSend> {
             session: message.session,
             sender: Party { side: message.side, id: message.sender, shop: shop.map(ShopId) },
             client_msg_id: message.client_msg_id,
+            fingerprint: Fingerprint::of(&message.kind, &message.content),
             kind: message.kind,
             content: message.content,
             origin,
@@ -152,6 +174,7 @@ fn a_stored_message_goes_once_to_each_party_and_a_refusal_to_the_sender_alone() 
         client_msg_id: ClientMsgId::parse("m1").unwrap(),
         kind: "text".to_owned(),
         content: "hi".to_owned(),
+        fingerprint: Fingerprint::of("text", "hi"),
         origin: "c1".to_owned(),
         bot: false,
     };
@@ -164,13 +187,15 @@ fn a_stored_message_goes_once_to_each_party_and_a_refusal_to_the_sender_alone() 
         client_msg_id: send.client_msg_id.clone(),
         kind: send.kind.clone(),
         content: send.content.clone(),
+        recalled: false,
         bot: false,
         at: UnixMillis(1),
     };
-    let stored = Committed::Stored { message, dup: false, user: user.id, agent: Some(PrincipalId::parse("a.1").unwrap()) };
+    let agent = Some(PrincipalId::parse("a.1").unwrap());
+    let stored = Committed::Stored { message, dup: false, shop: ShopId(1), user: user.id, agent, stopped: None };
     let subjects = |outcome: &Committed| fan_out(&send, outcome).into_iter().map(|(subject, _)| subject).collect::<Vec<_>>();
-    assert_eq!(subjects(&stored), ["evt.agent.a=2E1", "evt.user.alice"]);
-    for outcome in [Committed::Conflict, Committed::NotFound, Committed::Closed] {
+    assert_eq!(subjects(&stored), ["evt.agent.1.a=2E1", "evt.user.alice"]);
+    for outcome in [Committed::Conflict, Committed::NotFound, Committed::Closed, Committed::TooLate] {
         assert_eq!(subjects(&outcome), ["evt.user.alice"]);
     }
 }

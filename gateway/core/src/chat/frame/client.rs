@@ -1,21 +1,23 @@
 //! What clients send: text in, a typed frame or the error frame to answer with out.
 //!
-//! What never happens here: changing content (it stays as it came, character by character), or asking whether the sender
-//! may do what it asks. Called by the socket shell, the STOMP mapping and the HTTP fallback.
+//! What never happens here: changing content (it stays as it came, character by character), believing a signature, or asking
+//! whether the sender may do what it asks. Called by the socket shell, the STOMP mapping and the HTTP fallback.
 
+use data_encoding::BASE64URL_NOPAD;
 use serde_json::Value;
 
 use super::fields::{Fields, Wrong};
 use super::{ErrorFrame, FrameLimits, NOTICES, ReqId};
+use crate::chat::AgentState;
 use crate::chat::code::ErrorCode;
-use crate::id::{ClientMsgId, SessionId, ShopId};
+use crate::id::{ClientMsgId, DeviceId, PrincipalId, SessionId, ShopId};
 use crate::time::UnixMillis;
 
 /// Longest subject of a session, in characters: the width of its column.
 const SUBJECT_CHARS_MAX: usize = 128;
 
-/// Longest state word and transfer target, in bytes.
-const WORD_BYTES_MAX: usize = 80;
+/// Open sessions an agent may want at most: what the deployment may allow.
+const OPEN_MAX: u32 = 1_000;
 
 /// Longest token in a `refresh`, in bytes: what fits a request header.
 const TOKEN_BYTES_MAX: usize = 8 * 1024;
@@ -70,6 +72,8 @@ pub enum ClientBody {
         positions: Vec<ResumePosition>,
         /// The highest number it has of the party's notices, 0 for none; `None`: it does not ask for them.
         notices: Option<u64>,
+        /// The device it speaks for from now on; `None`: as before.
+        device: Option<DeviceId>,
     },
     /// Send older messages.
     History {
@@ -99,24 +103,26 @@ pub enum ClientBody {
     },
     /// Answer with `pong`.
     Ping,
-    /// End a session. Understood, not carried out by this version.
+    /// End a session.
     Close {
         /// Which.
         session: SessionId,
     },
-    /// Hand a session over. Understood, not carried out by this version.
+    /// Hand a session over, or take one.
     Transfer {
         /// Which.
         session: SessionId,
-        /// `agent:<id>`.
-        to: String,
+        /// Whom to; `None`: the waiting line.
+        to: Option<PrincipalId>,
     },
-    /// An agent's availability. Understood, not carried out by this version.
+    /// What an agent says of itself.
     Status {
-        /// `online`, `away` or `busy`.
-        state: String,
+        /// How it is.
+        state: AgentState,
+        /// Open sessions it wants at most, 1 to 1,000; `None`: as before.
+        open_max: Option<u32>,
     },
-    /// Take a message back. Understood, not carried out by this version.
+    /// Take a message back.
     Recall {
         /// Where.
         session: SessionId,
@@ -124,6 +130,13 @@ pub enum ClientBody {
         seq: u64,
         /// The sender's id for the recall.
         client_msg_id: Option<ClientMsgId>,
+    },
+    /// Another frame, and the proof that the client wrote it.
+    Signed {
+        /// HMAC-SHA-256 of `body` under the connection's key, as far as it could be read; anything else proves nothing.
+        mac: Vec<u8>,
+        /// The text of a frame.
+        body: String,
     },
 }
 
@@ -245,11 +258,12 @@ fn parse_body(fields: &Fields, limits: &FrameLimits) -> Result<ClientBody, Fault
         "typing" => Ok(ClientBody::Typing { session: fields.session()? }),
         "ping" => Ok(ClientBody::Ping),
         "close" => Ok(ClientBody::Close { session: fields.session()? }),
-        "transfer" => Ok(ClientBody::Transfer { session: fields.session()?, to: bounded(fields.text("to")?, "to", WORD_BYTES_MAX)? }),
-        "status" => Ok(ClientBody::Status { state: bounded(fields.text("state")?, "state", WORD_BYTES_MAX)? }),
+        "transfer" => Ok(ClientBody::Transfer { session: fields.session()?, to: transfer_target(fields.text("to")?)? }),
+        "status" => status(fields),
         "recall" => {
             Ok(ClientBody::Recall { session: fields.session()?, seq: fields.seq("seq", 1)?, client_msg_id: fields.client_msg_id()? })
         }
+        "signed" => Ok(ClientBody::Signed { mac: mac(fields.text("mac")?)?, body: fields.text("body")?.to_owned() }),
         _ => Err(Fault { code: ErrorCode::UnknownType, message: None }),
     }
 }
@@ -290,7 +304,12 @@ fn resume(fields: &Fields, limits: &FrameLimits) -> Result<ClientBody, Fault> {
         }
         positions.push(ResumePosition { session: entry.session()?, epoch: entry.epoch()?, last_seq: entry.seq("lastSeq", 0)? });
     }
-    Ok(ClientBody::Resume { positions, notices })
+    let device = fields.optional_text("deviceId")?.map(device).transpose()?;
+    Ok(ClientBody::Resume { positions, notices, device })
+}
+
+fn device(text: &str) -> Result<DeviceId, Wrong> {
+    DeviceId::parse(text).map_err(|_| "deviceId must be 1 to 64 of A-Z, a-z, 0-9 and _.:-".to_owned())
 }
 
 fn open(fields: &Fields) -> Result<ClientBody, Fault> {
@@ -299,6 +318,21 @@ fn open(fields: &Fields) -> Result<ClientBody, Fault> {
         return Err(format!("subject may have at most {SUBJECT_CHARS_MAX} characters").into());
     }
     Ok(ClientBody::Open { subject: subject.to_owned(), shop: fields.optional_shop()? })
+}
+
+/// `agent:<id>`, or `waiting` for the line.
+fn transfer_target(text: &str) -> Result<Option<PrincipalId>, Wrong> {
+    let agent = || text.strip_prefix("agent:").and_then(|id| PrincipalId::parse(id).ok()).map(Some);
+    if text == "waiting" { Ok(None) } else { agent().ok_or_else(|| "to must be agent:ID or waiting".to_owned()) }
+}
+
+fn status(fields: &Fields) -> Result<ClientBody, Fault> {
+    let state = AgentState::parse(fields.text("state")?).ok_or_else(|| "state must be online, busy, away or offline".to_owned())?;
+    Ok(ClientBody::Status { state, open_max: fields.optional_count("limit", OPEN_MAX)? })
+}
+
+fn mac(text: &str) -> Result<Vec<u8>, Wrong> {
+    BASE64URL_NOPAD.decode(text.trim_end_matches('=').as_bytes()).map_err(|_| "mac must be base64url".to_owned())
 }
 
 fn bounded(text: &str, name: &str, bytes_max: usize) -> Result<String, Wrong> {

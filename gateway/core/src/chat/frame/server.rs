@@ -11,9 +11,11 @@ use serde::{Serialize, Serializer};
 
 use super::{NOTICES, ReqId};
 use crate::chat::code::ErrorCode;
-use crate::chat::{MessageRecord, SessionRecord, Side};
-use crate::id::{ClientMsgId, OrderNo, PrincipalId, SessionId};
+use crate::chat::sla::Clock;
+use crate::chat::{AgentState, MessageRecord, SessionRecord, Side};
+use crate::id::{ClientMsgId, DeviceId, OrderNo, PrincipalId, SessionId};
 use crate::time::UnixMillis;
+use data_encoding::BASE64URL_NOPAD;
 
 /// A frame to a client.
 #[derive(Debug, Clone)]
@@ -30,6 +32,14 @@ pub enum ServerFrame<'a> {
         bytes_max: usize,
         /// Messages of one page, at most.
         page_max: u32,
+        /// How long to wait at most before the first attempt to come back.
+        reconnect_within: Duration,
+        /// The device it counts as, if it named one.
+        device: Option<&'a DeviceId>,
+        /// What an agent says of itself.
+        state: Option<AgentState>,
+        /// The key of signed frames.
+        frame_key: Option<&'a [u8; 32]>,
         /// Its sessions.
         sessions: Vec<SessionEntry<'a>>,
     },
@@ -111,12 +121,60 @@ pub enum ServerFrame<'a> {
         /// Messages that side has not read.
         unread: u64,
     },
+    /// Messages arrived at the other side.
+    Delivered {
+        /// The session.
+        session: SessionId,
+        /// Side and id of whose device it is.
+        by: (Side, &'a PrincipalId),
+        /// Up to here.
+        last_seq: u64,
+    },
+    /// A session takes no more messages.
+    Closed {
+        /// The request, when it answers one.
+        req_id: Option<&'a ReqId>,
+        /// The session.
+        session: SessionId,
+        /// Side and id of who closed it; absent when it had been closed before.
+        by: Option<(Side, &'a PrincipalId)>,
+    },
+    /// The session was handed over.
+    Transferred {
+        /// The request.
+        req_id: Option<&'a ReqId>,
+        /// The session.
+        session: SessionId,
+        /// Who serves it now; `None`: it waits.
+        to: Option<&'a PrincipalId>,
+    },
+    /// The agent's word on itself counts.
+    Status {
+        /// The request.
+        req_id: Option<&'a ReqId>,
+        /// What it said.
+        state: AgentState,
+    },
+    /// The waiting line of the agent's shop.
+    Waiting {
+        /// Sessions that nobody serves.
+        count: u64,
+    },
+    /// A clock of a session runs longer than it should.
+    Overdue {
+        /// The session.
+        session: SessionId,
+        /// Which clock.
+        clock: Clock,
+        /// What it shows.
+        shows: Duration,
+    },
     /// Somebody came or went.
     Presence {
         /// Side and id.
         who: (Side, &'a PrincipalId),
-        /// Whether any of its connections is alive.
-        online: bool,
+        /// How it is.
+        state: AgentState,
     },
     /// Somebody is writing.
     Typing {
@@ -229,6 +287,9 @@ pub struct SessionEntry<'a> {
     max_seq: u64,
     your_seq: u64,
     unread: u64,
+    peer_seq: u64,
+    peer_received: u64,
+    opened_at: u64,
     user_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     agent_id: Option<&'a str>,
@@ -239,17 +300,16 @@ impl<'a> SessionEntry<'a> {
     /// `record` as `side` sees it.
     #[must_use]
     pub fn of(record: &'a SessionRecord, side: Side) -> Self {
-        let (your_seq, unread) = match side {
-            Side::User => (record.user_seq, record.user_unread),
-            Side::Agent => (record.agent_seq, record.agent_unread),
-        };
         Self {
             session_id: record.id,
             session_no: &record.no,
             epoch: record.top.epoch,
             max_seq: record.top.seq,
-            your_seq,
-            unread,
+            your_seq: record.read_by(side),
+            unread: record.unread_of(side),
+            peer_seq: record.read_by(side.other()),
+            peer_received: record.received_by(side.other()),
+            opened_at: record.clocks.opened_at.0,
             user_id: record.user.as_str(),
             agent_id: record.agent.as_ref().map(PrincipalId::as_str),
             subject: &record.subject,
@@ -281,6 +341,13 @@ enum Tagged<'a> {
         heartbeat: u64,
         server_time: u64,
         limits: Limits,
+        reconnect_ms: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        device: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        state: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        frame_key: Option<String>,
         sessions: &'a [SessionEntry<'a>],
     },
     Accepted {
@@ -334,6 +401,41 @@ enum Tagged<'a> {
         by: String,
         last_seq: u64,
         unread: u64,
+    },
+    Delivered {
+        #[serde(serialize_with = "display")]
+        session_id: SessionId,
+        by: String,
+        last_seq: u64,
+    },
+    Closed {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        req_id: Option<&'a ReqId>,
+        #[serde(serialize_with = "display")]
+        session_id: SessionId,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+    },
+    Transferred {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        req_id: Option<&'a ReqId>,
+        #[serde(serialize_with = "display")]
+        session_id: SessionId,
+        to: String,
+    },
+    Status {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        req_id: Option<&'a ReqId>,
+        state: &'a str,
+    },
+    Waiting {
+        count: u64,
+    },
+    Overdue {
+        #[serde(serialize_with = "display")]
+        session_id: SessionId,
+        clock: &'a str,
+        elapsed_ms: u64,
     },
     Presence {
         who: String,
@@ -415,7 +517,14 @@ struct Push<'a> {
     seq: u64,
     #[serde(serialize_with = "display")]
     epoch: u32,
-    content: &'a str,
+    /// Absent when the message takes another one back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<&'a str>,
+    /// The message taken back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ref_seq: Option<u64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    recalled: bool,
     sender: Sender<'a>,
     client_msg_id: &'a str,
     time: u64,
@@ -431,13 +540,16 @@ struct Sender<'a> {
 
 impl<'a> Push<'a> {
     fn of(message: &'a MessageRecord) -> Self {
+        let ref_seq = message.takes_back();
         Self {
             id: message_id(message),
             kind: &message.kind,
             session_id: message.session,
             seq: message.seq,
             epoch: message.epoch,
-            content: &message.content,
+            content: ref_seq.is_none().then_some(if message.recalled { "" } else { &message.content }),
+            ref_seq,
+            recalled: message.recalled,
             sender: Sender { kind: message.side.as_str(), id: message.sender.as_str(), bot: message.bot },
             client_msg_id: message.client_msg_id.as_str(),
             time: message.at.0,
@@ -448,14 +560,20 @@ impl<'a> Push<'a> {
 impl<'a> Tagged<'a> {
     fn of(frame: &'a ServerFrame<'_>) -> Self {
         match frame {
-            ServerFrame::Hello { conn_id, heartbeat, now, bytes_max, page_max, sessions } => Self::Hello {
-                v: 1,
-                conn_id,
-                heartbeat: millis(*heartbeat),
-                server_time: now.0,
-                limits: Limits { max_bytes: *bytes_max, page: *page_max },
-                sessions,
-            },
+            ServerFrame::Hello { conn_id, heartbeat, now, bytes_max, page_max, reconnect_within, device, state, frame_key, sessions } => {
+                Self::Hello {
+                    v: 1,
+                    conn_id,
+                    heartbeat: millis(*heartbeat),
+                    server_time: now.0,
+                    limits: Limits { max_bytes: *bytes_max, page: *page_max },
+                    reconnect_ms: millis(*reconnect_within),
+                    device: device.map(DeviceId::as_str),
+                    state: state.map(AgentState::as_str),
+                    frame_key: frame_key.map(|key| BASE64URL_NOPAD.encode(key)),
+                    sessions,
+                }
+            }
             ServerFrame::Accepted { message, dup } => Self::Accepted {
                 session_id: message.session,
                 client_msg_id: message.client_msg_id.as_str(),
@@ -490,9 +608,19 @@ impl<'a> Tagged<'a> {
             ServerFrame::Read { session, by, last_seq, unread } => {
                 Self::Read { session_id: *session, by: who(*by), last_seq: *last_seq, unread: *unread }
             }
-            ServerFrame::Presence { who: someone, online } => {
-                Self::Presence { who: who(*someone), state: if *online { "online" } else { "offline" } }
+            ServerFrame::Delivered { session, by, last_seq } => Self::Delivered { session_id: *session, by: who(*by), last_seq: *last_seq },
+            ServerFrame::Closed { req_id, session, by } => Self::Closed { req_id: *req_id, session_id: *session, by: by.map(who) },
+            ServerFrame::Transferred { req_id, session, to } => Self::Transferred {
+                req_id: *req_id,
+                session_id: *session,
+                to: to.map_or_else(|| "waiting".to_owned(), |id| who((Side::Agent, id))),
+            },
+            ServerFrame::Status { req_id, state } => Self::Status { req_id: *req_id, state: state.as_str() },
+            ServerFrame::Waiting { count } => Self::Waiting { count: *count },
+            ServerFrame::Overdue { session, clock, shows } => {
+                Self::Overdue { session_id: *session, clock: clock.as_str(), elapsed_ms: millis(*shows) }
             }
+            ServerFrame::Presence { who: someone, state } => Self::Presence { who: who(*someone), state: state.as_str() },
             ServerFrame::Typing { session, by } => Self::Typing { session_id: *session, by: who(*by) },
             ServerFrame::Assigned { record, side, reason } => Self::Assigned {
                 session_id: record.id,

@@ -7,9 +7,21 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::chat::code::ErrorCode;
-use crate::chat::{MessageRecord, Position, SessionRecord, Side};
-use crate::id::{ClientMsgId, OrderNo, PrincipalId, SessionId, ShopId};
+use crate::chat::sla::Clock;
+use crate::chat::{AgentState, Clocks, MessageRecord, Position, RECALLED, SessionRecord, Side};
+use crate::id::{ClientMsgId, DeviceId, OrderNo, PrincipalId, SessionId, ShopId};
 use crate::time::UnixMillis;
+
+/// The key of the page's signed frame: 0, 1, 2 … 31.
+const FRAME_KEY: [u8; 32] = {
+    let mut key = [0; 32];
+    let mut at = 0;
+    while at < key.len() {
+        key[at] = at as u8;
+        at += 1;
+    }
+    key
+};
 
 const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/PROTOCOL.md"));
 
@@ -38,7 +50,7 @@ fn examples(kind: &str) -> Vec<&'static str> {
 #[test]
 fn every_client_example_of_the_protocol_page_is_read() {
     let examples = examples("client");
-    assert!(examples.len() >= 18);
+    assert!(examples.len() >= 22);
     for example in examples {
         parse(example).unwrap_or_else(|code| panic!("{code}: {example}"));
     }
@@ -49,6 +61,11 @@ fn every_server_example_of_the_protocol_page_is_what_the_code_writes() {
     let record = session();
     let message = message();
     let (o1, r1, seven) = (ReqId::Text("o1".into()), ReqId::Text("r1".into()), ReqId::Number(7));
+    let [c1, t1, s1] = ["c1", "t1", "s1"].map(|text| ReqId::Text(text.into()));
+    let device = DeviceId::parse("desk-1").unwrap();
+    let recall_id = ClientMsgId::parse("01J9Z7").unwrap();
+    let recall = MessageRecord { seq: 46, kind: RECALLED.into(), content: "40".into(), client_msg_id: recall_id, ..self::message() };
+    let gone = MessageRecord { seq: 40, content: String::new(), recalled: true, ..self::message() };
     let agent = PrincipalId::parse("7").unwrap();
     let by = (Side::Agent, &agent);
     let order_no = OrderNo::parse("SKABCDEFGHIJ234567").unwrap();
@@ -66,10 +83,28 @@ fn every_server_example_of_the_protocol_page_is_what_the_code_writes() {
             now: UnixMillis(1_780_300_000_000),
             bytes_max: 65_536,
             page_max: 200,
+            reconnect_within: Duration::from_secs(1),
+            device: None,
+            state: None,
+            frame_key: None,
             sessions: vec![SessionEntry::of(&record, Side::User)],
+        },
+        ServerFrame::Hello {
+            conn_id: "c2",
+            heartbeat: Duration::from_secs(10),
+            now: UnixMillis(1_780_300_000_000),
+            bytes_max: 65_536,
+            page_max: 200,
+            reconnect_within: Duration::from_secs(1),
+            device: Some(&device),
+            state: Some(AgentState::Online),
+            frame_key: Some(&FRAME_KEY),
+            sessions: Vec::new(),
         },
         ServerFrame::Accepted { message: &message, dup: false },
         ServerFrame::Message(&message),
+        ServerFrame::Message(&recall),
+        ServerFrame::Message(&gone),
         ServerFrame::Opened { req_id: Some(&o1), record: &record, max_seq: 44 },
         ServerFrame::History { req_id: Some(&seven), session: record.id, messages: std::slice::from_ref(&message), has_more: true },
         ServerFrame::ReplayEnd { req_id: None, session: record.id, last_seq: 44 },
@@ -77,11 +112,19 @@ fn every_server_example_of_the_protocol_page_is_what_the_code_writes() {
         ServerFrame::NoticesEnd { req_id: None, last_seq: 12 },
         ServerFrame::NoticesResync { req_id: None, max_seq: 0, reason: "ahead" },
         ServerFrame::Read { session: record.id, by, last_seq: 42, unread: 0 },
-        ServerFrame::Presence { who: by, online: true },
+        ServerFrame::Delivered { session: record.id, by, last_seq: 45 },
+        ServerFrame::Presence { who: by, state: AgentState::Online },
         ServerFrame::Typing { session: record.id, by },
         ServerFrame::Assigned { record: &record, side: Side::User, reason: "least_unread" },
         ServerFrame::SeckillResult { order_no: &order_no, success: true, message: "", nseq: Some(12) },
         ServerFrame::SeckillResult { order_no: &order_no, success: false, message: "sold out", nseq: None },
+        ServerFrame::Closed { req_id: None, session: record.id, by: Some((Side::User, &record.user)) },
+        ServerFrame::Closed { req_id: Some(&c1), session: record.id, by: None },
+        ServerFrame::Transferred { req_id: Some(&t1), session: record.id, to: Some(&agent) },
+        ServerFrame::Transferred { req_id: None, session: record.id, to: None },
+        ServerFrame::Status { req_id: Some(&s1), state: AgentState::Online },
+        ServerFrame::Waiting { count: 3 },
+        ServerFrame::Overdue { session: record.id, clock: Clock::FirstResponse, shows: Duration::from_secs(61) },
         ServerFrame::Migrate { after: Duration::from_millis(3_200) },
         ServerFrame::TokenExpiring { left: Duration::from_secs(60) },
         ServerFrame::Refreshed { req_id: Some(&r1), expires_at: UnixMillis(1_780_303_600_000) },
@@ -104,8 +147,11 @@ fn session() -> SessionRecord {
         top: Position { epoch: 1, seq: 44 },
         user_seq: 42,
         agent_seq: 40,
+        user_received: 44,
+        agent_received: 43,
         user_unread: 2,
         agent_unread: 3,
+        clocks: Clocks { opened_at: UnixMillis(1_780_299_000_000), ..Clocks::default() },
     }
 }
 
@@ -119,6 +165,7 @@ fn message() -> MessageRecord {
         client_msg_id: ClientMsgId::parse("01J9Z3").unwrap(),
         kind: "text".into(),
         content: "你好".into(),
+        recalled: false,
         bot: false,
         at: UnixMillis(1_780_300_000_100),
     }
