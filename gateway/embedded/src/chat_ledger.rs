@@ -1,20 +1,26 @@
-//! [`ChatLedger`] in memory: sessions, messages, agents and leases under one lock, so that each call is one transaction.
+//! Chat sessions in memory: one lock, so every call is one step.
 //!
-//! Bounds: at most [`SESSIONS_MAX`] sessions, [`MESSAGES_MAX`] messages and [`AGENTS_MAX`] agents; leases are at most one
-//! per partition number. Called through the port only.
+//! `session` holds what happens inside one session. Bounded by [`SESSIONS_MAX`] sessions, [`MESSAGES_MAX`] messages,
+//! [`AGENTS_MAX`] agents and [`HANDOVERS_MAX`] handovers; leases are at most one per partition number. Called through the port
+//! only.
+
+mod session;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use gateway_core::chat::sla::{self, Targets};
 use gateway_core::chat::{
-    AgentLoad, Committed, Lease, MessageRecord, Page, Party, Position, ReadMark, Send as ChatSend, SessionRecord, Side,
+    AgentLoad, AgentState, Committed, DeviceCursor, Handover, HandoverOutcome, HandoverRecord, Lease, Mark, MarkOutcome, MessageRecord,
+    Page, Party, Position, Send as ChatSend, Serving, SessionRecord, Side,
 };
-use gateway_core::id::{ClientMsgId, PrincipalId, SessionId, ShopId};
+use gateway_core::id::{PrincipalId, SessionId, ShopId};
 use gateway_core::ports::{ChatLedger, PortError, PortErrorKind, PortResult, Store};
 use gateway_core::time::UnixMillis;
+use session::Session;
 
 use crate::{Clock, full, lock, too_many};
 
@@ -27,14 +33,16 @@ pub const MESSAGES_MAX: usize = 1_000_000;
 /// Agents kept at most, over all shops.
 pub const AGENTS_MAX: usize = 100_000;
 
+/// Handovers kept at most, over all sessions; then the oldest are forgotten.
+pub const HANDOVERS_MAX: usize = 10_000;
+
 /// The port's bounds.
 const SENDS_MAX: usize = 256;
 const AGENTS_LISTED_MAX: usize = 1_000;
+const SHOPS_LISTED_MAX: usize = 1_000;
 const WAITING_LISTED_MAX: usize = 100;
-const PAGE_MAX: u32 = 200;
-
-/// The epoch of every session: this store never comes back with fewer messages, it comes back empty.
-const EPOCH: u32 = 1;
+const OVERDUE_LISTED_MAX: u32 = 100;
+const HANDOVERS_LISTED_MAX: usize = 100;
 
 /// Chat sessions and messages in memory.
 pub struct EmbeddedChatLedger {
@@ -56,52 +64,67 @@ impl ChatLedger for EmbeddedChatLedger {
         let mut books = lock(&self.books);
         let opened = (shop, user.clone(), subject.to_owned());
         let known = books.opened.get(&opened).and_then(|id| books.sessions.get(id));
-        if let Some(session) = known.filter(|session| session.open) {
+        if let Some(session) = known.filter(|session| session.is_open()) {
             return Ok(session.record());
         }
         if books.sessions.len() >= SESSIONS_MAX {
             return Err(full(Store::Mysql, "open a session"));
         }
         let id = SessionId(books.sessions.len() as u64 + 1);
-        let session = Session {
-            id,
-            no: books.next_session_no(now),
-            shop,
-            user: user.clone(),
-            agent: None,
-            subject: subject.to_owned(),
-            open: true,
-            read: PerSide::default(),
-            messages: Vec::new(),
-            known: HashMap::new(),
-            active: (now, id.0),
-        };
+        let session = Session::open(id, books.next_session_no(now), opened.clone(), now);
         let record = session.record();
         books.sessions.insert(id, session);
         books.opened.insert(opened, id);
         Ok(record)
     }
 
-    async fn upsert_agent(&self, shop: ShopId, agent: &PrincipalId) -> PortResult<()> {
+    async fn close_session(&self, party: &Party, session: SessionId, now: UnixMillis) -> PortResult<Option<(SessionRecord, bool)>> {
         let mut books = lock(&self.books);
-        if books.agents.len() >= AGENTS_MAX {
+        let session = books.sessions.get_mut(&session).filter(|session| session.belongs_to(party));
+        Ok(session.map(|session| {
+            let closed = session.close(now);
+            (session.record(), closed)
+        }))
+    }
+
+    async fn upsert_agent(&self, shop: ShopId, agent: &PrincipalId, now: UnixMillis) -> PortResult<()> {
+        let Books { agents, .. } = &mut *lock(&self.books);
+        let key = (shop, agent.clone());
+        if agents.len() >= AGENTS_MAX && !agents.contains_key(&key) {
             return Err(full(Store::Mysql, "register an agent"));
         }
-        books.agents.insert((shop, agent.clone()));
+        agents.entry(key).or_default().see(now);
+        Ok(())
+    }
+
+    async fn set_agent(&self, shop: ShopId, agent: &PrincipalId, state: AgentState, open_max: Option<u32>) -> PortResult<()> {
+        if let Some(agent) = lock(&self.books).agents.get_mut(&(shop, agent.clone())) {
+            agent.state = state;
+            agent.open_max = open_max.or(agent.open_max);
+        }
+        Ok(())
+    }
+
+    async fn see_agents(&self, agents: &[(ShopId, PrincipalId)], now: UnixMillis) -> PortResult<()> {
+        let mut books = lock(&self.books);
+        for key in agents {
+            if let Some(agent) = books.agents.get_mut(key) {
+                agent.see(now);
+            }
+        }
         Ok(())
     }
 
     async fn agents(&self, shop: ShopId) -> PortResult<Vec<AgentLoad>> {
         let books = lock(&self.books);
-        let mut loads: BTreeMap<&PrincipalId, AgentLoad> = books
-            .agents
-            .iter()
-            .filter(|(of, _)| *of == shop)
-            .take(AGENTS_LISTED_MAX)
-            .map(|(_, agent)| (agent, AgentLoad { agent: agent.clone(), unread: 0, open_sessions: 0 }))
-            .collect();
-        for session in books.sessions.values().filter(|session| session.shop == shop && session.open) {
-            if let Some(load) = session.agent.as_ref().and_then(|agent| loads.get_mut(agent)) {
+        let load = |(id, agent): (&PrincipalId, &Agent)| {
+            let Agent { state, open_max, .. } = *agent;
+            AgentLoad { agent: id.clone(), state, open_max, unread: 0, open_sessions: 0 }
+        };
+        let of_shop = books.agents.iter().filter(|((of, _), _)| *of == shop).take(AGENTS_LISTED_MAX);
+        let mut loads: BTreeMap<&PrincipalId, AgentLoad> = of_shop.map(|((_, id), agent)| (id, load((id, agent)))).collect();
+        for session in books.open_sessions().filter(|session| session.shop() == shop) {
+            if let Some(load) = session.agent().and_then(|agent| loads.get_mut(agent)) {
                 load.open_sessions += 1;
                 load.unread += session.unread(Side::Agent);
             }
@@ -109,32 +132,83 @@ impl ChatLedger for EmbeddedChatLedger {
         Ok(loads.into_values().collect())
     }
 
-    async fn waiting(&self, shop: ShopId) -> PortResult<Vec<SessionRecord>> {
+    async fn serving(&self, after: Option<(ShopId, &PrincipalId)>, max: u32) -> PortResult<Vec<Serving>> {
         let books = lock(&self.books);
-        let waiting = books.sessions.values().filter(|session| session.shop == shop && session.open && session.agent.is_none());
-        Ok(waiting.take(WAITING_LISTED_MAX).map(Session::record).collect())
+        let mut serving: BTreeMap<(ShopId, &PrincipalId), u64> = BTreeMap::new();
+        for session in books.open_sessions() {
+            if let Some(agent) = session.agent() {
+                *serving.entry((session.shop(), agent)).or_default() += 1;
+            }
+        }
+        let next = serving.into_iter().filter(|(key, _)| after.is_none_or(|after| *key > after));
+        let known = next.filter_map(|((shop, agent), open_sessions)| {
+            let Agent { state, seen_at, .. } = *books.agents.get(&(shop, agent.clone()))?;
+            Some(Serving { shop, agent: agent.clone(), state, seen_at, open_sessions })
+        });
+        Ok(known.take(AGENTS_LISTED_MAX.min(max as usize)).collect())
     }
 
-    async fn assign(&self, session: SessionId, agent: &PrincipalId) -> PortResult<bool> {
-        let Books { sessions, agents, .. } = &mut *lock(&self.books);
-        let session = sessions.get_mut(&session);
-        let Some(session) = session.filter(|session| session.open && session.agent.is_none()) else { return Ok(false) };
-        if !agents.contains(&(session.shop, agent.clone())) {
-            return Ok(false);
+    async fn shops_waiting(&self) -> PortResult<Vec<ShopId>> {
+        let books = lock(&self.books);
+        let shops: BTreeSet<ShopId> = books.waiting().map(|(_, session)| session.shop()).collect();
+        Ok(shops.into_iter().take(SHOPS_LISTED_MAX).collect())
+    }
+
+    async fn waiting(&self, shop: ShopId) -> PortResult<Vec<SessionRecord>> {
+        let books = lock(&self.books);
+        let mut waiting: Vec<_> = books.waiting().filter(|(_, session)| session.shop() == shop).collect();
+        // Stable: sessions that wait as long stay in the order of their ids.
+        waiting.sort_by_key(|(since, _)| *since);
+        Ok(waiting.into_iter().take(WAITING_LISTED_MAX).map(|(_, session)| session.record()).collect())
+    }
+
+    async fn waiting_count(&self, shop: ShopId) -> PortResult<u64> {
+        Ok(lock(&self.books).waiting().filter(|(_, session)| session.shop() == shop).count() as u64)
+    }
+
+    async fn hand_over(&self, handover: &Handover, now: UnixMillis) -> PortResult<HandoverOutcome> {
+        let mut books = lock(&self.books);
+        let session = books.sessions.get(&handover.session);
+        let Some(session) = session.filter(|session| session.is_open() && session.agent() == handover.from.as_ref()) else {
+            return Ok(HandoverOutcome::Changed);
+        };
+        if let Some(to) = &handover.to {
+            let Some(agent) = books.agents.get(&(session.shop(), to.clone())) else { return Ok(HandoverOutcome::NoSuchAgent) };
+            if let Some(limit) = handover.open_max {
+                let room = agent.open_max.unwrap_or(limit).min(limit);
+                let others = books.open_sessions().filter(|other| other.shop() == session.shop() && other.agent() == Some(to));
+                if others.filter(|other| other.id() != session.id()).count() >= room as usize {
+                    return Ok(HandoverOutcome::Full);
+                }
+            }
         }
-        session.agent = Some(agent.clone());
-        Ok(true)
+        let Books { sessions, handovers, .. } = &mut *books;
+        let Some(session) = sessions.get_mut(&handover.session) else { return Ok(HandoverOutcome::Changed) };
+        session.give_to(handover.to.clone(), now);
+        if handovers.len() >= HANDOVERS_MAX {
+            handovers.pop_front();
+        }
+        handovers.push_back((now, handover.clone()));
+        Ok(HandoverOutcome::Done(Box::new(session.record())))
+    }
+
+    async fn handovers(&self, session: SessionId) -> PortResult<Vec<HandoverRecord>> {
+        let books = lock(&self.books);
+        let of_session = books.handovers.iter().filter(|(_, handover)| handover.session == session);
+        let mut latest: Vec<_> = of_session.rev().take(HANDOVERS_LISTED_MAX).map(|(at, handover)| handover.record(*at)).collect();
+        latest.reverse();
+        Ok(latest)
     }
 
     async fn session(&self, party: &Party, session: SessionId) -> PortResult<Option<SessionRecord>> {
         let books = lock(&self.books);
-        Ok(books.sessions.get(&session).filter(|session| session.admits(party)).map(Session::record))
+        Ok(books.sessions.get(&session).filter(|session| session.shows_to(party)).map(Session::record))
     }
 
     async fn sessions(&self, party: &Party, limit: u32) -> PortResult<Vec<SessionRecord>> {
         let books = lock(&self.books);
-        let mut own: Vec<&Session> = books.sessions.values().filter(|session| session.open && session.belongs_to(party)).collect();
-        own.sort_by_key(|session| Reverse(session.active));
+        let mut own: Vec<&Session> = books.open_sessions().filter(|session| session.belongs_to(party)).collect();
+        own.sort_by_key(|session| Reverse(session.active()));
         Ok(own.into_iter().take(limit as usize).map(Session::record).collect())
     }
 
@@ -152,20 +226,28 @@ impl ChatLedger for EmbeddedChatLedger {
         Ok(Some(Lease { partition, owner: owner.to_owned(), token: held.token }))
     }
 
-    async fn commit(&self, lease: &Lease, sends: &[ChatSend], now: UnixMillis) -> PortResult<Vec<Committed>> {
+    async fn commit(
+        &self,
+        lease: Option<&Lease>,
+        sends: &[ChatSend],
+        announced: &[(SessionId, Position)],
+        now: UnixMillis,
+    ) -> PortResult<Vec<Committed>> {
         if sends.len() > SENDS_MAX {
             return Err(too_many(Store::Mysql, "commit messages"));
         }
         let mut books = lock(&self.books);
-        // The token alone fences: an expired lease that nobody took over still excludes everybody else.
-        let held = books.leases.get(&lease.partition);
-        if held.is_none_or(|held| held.owner != lease.owner || held.token != lease.token) {
-            return Err(PortError { kind: PortErrorKind::Fenced, store: Store::Mysql, doing: "commit messages", source: None });
+        if let Some(lease) = lease {
+            // The token alone fences: an expired lease that nobody took over still excludes everybody else.
+            let held = books.leases.get(&lease.partition);
+            if held.is_none_or(|held| held.owner != lease.owner || held.token != lease.token) {
+                return Err(PortError { kind: PortErrorKind::Fenced, store: Store::Mysql, doing: "commit messages", source: None });
+            }
         }
         if books.messages + sends.len() > MESSAGES_MAX {
             return Err(full(Store::Mysql, "commit messages"));
         }
-        Ok(sends.iter().map(|send| books.commit(send, now)).collect())
+        Ok(sends.iter().map(|send| books.commit(send, announced, now)).collect())
     }
 
     async fn messages(&self, session: SessionId, page: Page) -> PortResult<Vec<MessageRecord>> {
@@ -173,21 +255,34 @@ impl ChatLedger for EmbeddedChatLedger {
         Ok(books.sessions.get(&session).map(|session| session.page(page)).unwrap_or_default())
     }
 
-    async fn mark_read(&self, session: SessionId, side: Side, seq: u64) -> PortResult<ReadMark> {
+    async fn mark(&self, mark: &Mark, now: UnixMillis) -> PortResult<MarkOutcome> {
         let mut books = lock(&self.books);
-        let Some(session) = books.sessions.get_mut(&session) else { return Ok(ReadMark::NotFound) };
-        if seq > session.top().seq {
-            return Ok(ReadMark::OutOfRange);
-        }
-        let cursor = session.read.of_mut(side);
-        *cursor = seq.max(*cursor);
-        let seq = *cursor;
-        Ok(ReadMark::At { seq, unread: session.unread(side) })
+        let session = books.sessions.get_mut(&mark.session).filter(|session| session.belongs_to(&mark.reader));
+        Ok(session.map_or(MarkOutcome::NotFound, |session| session.mark(mark, now)))
+    }
+
+    async fn devices(&self, session: SessionId) -> PortResult<Vec<DeviceCursor>> {
+        let books = lock(&self.books);
+        Ok(books.sessions.get(&session).map(Session::devices).unwrap_or_default())
     }
 
     async fn tops(&self, sessions: &[SessionId]) -> PortResult<Vec<(SessionId, Position)>> {
         let books = lock(&self.books);
         Ok(sessions.iter().filter_map(|id| Some((*id, books.sessions.get(id)?.top()))).collect())
+    }
+
+    async fn take_overdue(&self, targets: &Targets, now: UnixMillis, max: u32) -> PortResult<Vec<(SessionRecord, sla::Clock)>> {
+        let mut books = lock(&self.books);
+        let open = books.sessions.values_mut().filter(|session| session.is_open());
+        let untold =
+            open.flat_map(|session| session.overdue(targets, now).into_iter().map(|clock| (session.id(), clock)).collect::<Vec<_>>());
+        let taken: Vec<_> = untold.take(max.min(OVERDUE_LISTED_MAX) as usize).collect();
+        let tell = |(id, clock): (SessionId, sla::Clock)| {
+            let session = books.sessions.get_mut(&id)?;
+            session.tell(clock);
+            Some((session.record(), clock))
+        };
+        Ok(taken.into_iter().filter_map(tell).collect())
     }
 }
 
@@ -197,7 +292,7 @@ struct Books {
     sessions: BTreeMap<SessionId, Session>,
     /// The latest session of each user, shop and subject.
     opened: HashMap<(ShopId, PrincipalId, String), SessionId>,
-    agents: BTreeSet<(ShopId, PrincipalId)>,
+    agents: BTreeMap<(ShopId, PrincipalId), Agent>,
     leases: HashMap<u16, Held>,
     /// Messages over all sessions.
     messages: usize,
@@ -205,6 +300,21 @@ struct Books {
     activity: u64,
     /// The day of the last session number, and how many that day had.
     numbered: (String, u64),
+    handovers: VecDeque<(UnixMillis, Handover)>,
+}
+
+/// A registered agent.
+#[derive(Default)]
+struct Agent {
+    state: AgentState,
+    open_max: Option<u32>,
+    seen_at: UnixMillis,
+}
+
+impl Agent {
+    fn see(&mut self, now: UnixMillis) {
+        self.seen_at = self.seen_at.max(now);
+    }
 }
 
 #[derive(Default)]
@@ -227,155 +337,23 @@ impl Books {
         format!("CS{}{:03}", self.numbered.0, self.numbered.1)
     }
 
-    fn commit(&mut self, send: &ChatSend, now: UnixMillis) -> Committed {
-        let session = self.sessions.get_mut(&send.session);
-        let Some(session) = session.filter(|session| session.admits(&send.sender)) else { return Committed::NotFound };
-        let idempotence = (send.sender.side, send.sender.id.clone(), send.client_msg_id.clone());
-        if let Some(stored) = session.known.get(&idempotence).and_then(|seq| session.at(*seq)) {
-            if stored.kind != send.kind || stored.content != send.content {
-                return Committed::Conflict;
-            }
-            return session.stored(stored.clone(), true);
+    fn open_sessions(&self) -> impl Iterator<Item = &Session> {
+        self.sessions.values().filter(|session| session.is_open())
+    }
+
+    /// Sessions that nobody serves, and since when.
+    fn waiting(&self) -> impl Iterator<Item = (UnixMillis, &Session)> {
+        self.sessions.values().filter_map(|session| Some((session.waiting_since()?, session)))
+    }
+
+    fn commit(&mut self, send: &ChatSend, announced: &[(SessionId, Position)], now: UnixMillis) -> Committed {
+        let Some(session) = self.sessions.get_mut(&send.session) else { return Committed::NotFound };
+        let outcome = session.commit(send, announced, now);
+        if matches!(outcome, Committed::Stored { dup: false, .. }) {
+            self.messages += 1;
+            self.activity += 1;
+            session.touch(now, self.activity);
         }
-        if !session.open {
-            return Committed::Closed;
-        }
-        let message = session.append(send, now);
-        session.known.insert(idempotence, message.seq);
-        self.messages += 1;
-        self.activity += 1;
-        session.active = (now, self.activity);
-        session.stored(message, false)
-    }
-}
-
-/// One number for each side.
-#[derive(Clone, Copy, Default)]
-struct PerSide {
-    user: u64,
-    agent: u64,
-}
-
-impl PerSide {
-    fn of(self, side: Side) -> u64 {
-        match side {
-            Side::User => self.user,
-            Side::Agent => self.agent,
-        }
-    }
-
-    fn of_mut(&mut self, side: Side) -> &mut u64 {
-        match side {
-            Side::User => &mut self.user,
-            Side::Agent => &mut self.agent,
-        }
-    }
-}
-
-struct Session {
-    id: SessionId,
-    no: String,
-    shop: ShopId,
-    user: PrincipalId,
-    agent: Option<PrincipalId>,
-    subject: String,
-    open: bool,
-    /// How far each side has read.
-    read: PerSide,
-    /// The message with seq n stands at n - 1, with the messages each side had sent up to and including it.
-    messages: Vec<(MessageRecord, PerSide)>,
-    known: HashMap<(Side, PrincipalId, ClientMsgId), u64>,
-    /// Orders sessions by their last activity.
-    active: (UnixMillis, u64),
-}
-
-impl Session {
-    /// Whether `party` may see the session and speak in it: its user, and whoever speaks for its shop.
-    fn admits(&self, party: &Party) -> bool {
-        match party.side {
-            Side::User => self.user == party.id,
-            Side::Agent => party.shop == Some(self.shop),
-        }
-    }
-
-    /// Whether it is one of the party's own: its user, or the agent who serves it.
-    fn belongs_to(&self, party: &Party) -> bool {
-        self.admits(party) && (party.side == Side::User || self.agent.as_ref() == Some(&party.id))
-    }
-
-    fn top(&self) -> Position {
-        Position { epoch: EPOCH, seq: self.messages.len() as u64 }
-    }
-
-    fn index(seq: u64) -> Option<usize> {
-        usize::try_from(seq.checked_sub(1)?).ok()
-    }
-
-    fn at(&self, seq: u64) -> Option<&MessageRecord> {
-        self.messages.get(Self::index(seq)?).map(|(message, _)| message)
-    }
-
-    /// Messages each side had sent up to and including `seq`.
-    fn sent_up_to(&self, seq: u64) -> PerSide {
-        Self::index(seq).and_then(|index| self.messages.get(index)).map(|(_, sent)| *sent).unwrap_or_default()
-    }
-
-    /// What the other side sent and `side` has not read: a difference of two sums, so it cannot drift.
-    fn unread(&self, side: Side) -> u64 {
-        let other = match side {
-            Side::User => Side::Agent,
-            Side::Agent => Side::User,
-        };
-        self.sent_up_to(self.top().seq).of(other) - self.sent_up_to(self.read.of(side)).of(other)
-    }
-
-    fn append(&mut self, send: &ChatSend, now: UnixMillis) -> MessageRecord {
-        let mut sent = self.sent_up_to(self.top().seq);
-        *sent.of_mut(send.sender.side) += 1;
-        let message = MessageRecord {
-            session: self.id,
-            epoch: EPOCH,
-            seq: self.top().seq + 1,
-            side: send.sender.side,
-            sender: send.sender.id.clone(),
-            client_msg_id: send.client_msg_id.clone(),
-            kind: send.kind.clone(),
-            content: send.content.clone(),
-            bot: send.bot,
-            at: now,
-        };
-        self.messages.push((message.clone(), sent));
-        message
-    }
-
-    fn stored(&self, message: MessageRecord, dup: bool) -> Committed {
-        Committed::Stored { message, dup, user: self.user.clone(), agent: self.agent.clone() }
-    }
-
-    fn page(&self, page: Page) -> Vec<MessageRecord> {
-        let place = |seq: u64| usize::try_from(seq).unwrap_or(usize::MAX).min(self.messages.len());
-        let size = |limit: u32| limit.min(PAGE_MAX) as usize;
-        let range = match page {
-            Page::After { seq, limit } => place(seq)..place(seq).saturating_add(size(limit)).min(self.messages.len()),
-            Page::Before { seq, limit } => place(seq.saturating_sub(1)).saturating_sub(size(limit))..place(seq.saturating_sub(1)),
-        };
-        self.messages[range].iter().map(|(message, _)| message.clone()).collect()
-    }
-
-    fn record(&self) -> SessionRecord {
-        SessionRecord {
-            id: self.id,
-            no: self.no.clone(),
-            shop: self.shop,
-            user: self.user.clone(),
-            agent: self.agent.clone(),
-            subject: self.subject.clone(),
-            open: self.open,
-            top: self.top(),
-            user_seq: self.read.user,
-            agent_seq: self.read.agent,
-            user_unread: self.unread(Side::User),
-            agent_unread: self.unread(Side::Agent),
-        }
+        outcome
     }
 }

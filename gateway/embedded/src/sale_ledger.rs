@@ -254,11 +254,13 @@ impl Books {
                 self.mend(&source_id);
                 LetterState::Retried
             }
+            // Whoever decides has queued it.
+            (Verdict::Retry, LetterKind::ChatMessage) => LetterState::Retried,
             (Verdict::Discard, LetterKind::Outbox) => {
                 self.outbox.finish(task.as_slice());
                 LetterState::Discarded
             }
-            (Verdict::Discard, LetterKind::Event | LetterKind::Invariant) => LetterState::Discarded,
+            (Verdict::Discard, LetterKind::Event | LetterKind::ChatMessage | LetterKind::Invariant) => LetterState::Discarded,
         };
         self.letters.decide(id, state, decision).map_or(DecideOutcome::NotFound, DecideOutcome::Decided)
     }

@@ -10,7 +10,6 @@ mod json;
 mod leases;
 mod letters;
 mod lots;
-mod messages;
 mod orders;
 mod outbox;
 mod payments;

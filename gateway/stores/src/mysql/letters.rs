@@ -75,11 +75,13 @@ impl MysqlStore {
             (Verdict::Retry, LetterKind::Outbox, Some(task)) => retry_task(&mut tx, task, decision.at).await?,
             (Verdict::Retry, LetterKind::Invariant, _) => mend(&mut tx, &letter, decision.at).await?,
             (Verdict::Retry, LetterKind::Outbox | LetterKind::Event, _) => false,
+            // Whoever decides has queued it.
+            (Verdict::Retry, LetterKind::ChatMessage, _) => true,
             (Verdict::Discard, LetterKind::Outbox, Some(task)) => {
                 drop_task(&mut tx, task).await?;
                 true
             }
-            (Verdict::Discard, LetterKind::Outbox | LetterKind::Event | LetterKind::Invariant, _) => true,
+            (Verdict::Discard, LetterKind::Outbox | LetterKind::Event | LetterKind::ChatMessage | LetterKind::Invariant, _) => true,
         };
         if !possible {
             return Ok(DecideOutcome::NothingToRetry);
