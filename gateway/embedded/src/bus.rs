@@ -79,11 +79,16 @@ impl Bus for EmbeddedBus {
         Ok(Box::new(self.listen(subject, Some(group.to_owned()))))
     }
 
-    async fn enqueue(&self, partition: u16, _shop: ShopId, payload: Bytes) -> PortResult<()> {
+    async fn enqueue(&self, partition: u16, shop: ShopId, payload: Bytes) -> PortResult<()> {
         let partition = self.partition(partition);
-        let accepted = lock(&partition.queue).push(payload);
+        let accepted = lock(&partition.queue).push(shop, payload);
         partition.arrived.notify_waiters();
         if accepted { Ok(()) } else { Err(full(Store::Nats, "enqueue a message")) }
+    }
+
+    async fn queued(&self, shop: ShopId) -> PortResult<u64> {
+        let partitions: Vec<_> = lock(&self.partitions).values().cloned().collect();
+        Ok(partitions.iter().map(|partition| lock(&partition.queue).waiting_of(shop)).sum())
     }
 
     async fn open_inbox(&self, partition: u16, token: u64) -> PortResult<Box<dyn Inbox>> {
@@ -155,8 +160,10 @@ struct Partition {
 #[derive(Default)]
 struct Queue {
     last_id: u64,
-    messages: BTreeMap<u64, Bytes>,
+    messages: BTreeMap<u64, (ShopId, Bytes)>,
     bytes: usize,
+    /// Messages of each shop that has any.
+    shops: HashMap<ShopId, u64>,
     /// Highest lease token seen.
     token: u64,
     /// Numbers the inboxes; the one in force is the last.
@@ -166,14 +173,19 @@ struct Queue {
 }
 
 impl Queue {
-    fn push(&mut self, payload: Bytes) -> bool {
+    fn push(&mut self, shop: ShopId, payload: Bytes) -> bool {
         if self.messages.len() >= QUEUE_MESSAGES_MAX || self.bytes + payload.len() > QUEUE_BYTES_MAX {
             return false;
         }
         self.last_id += 1;
         self.bytes += payload.len();
-        self.messages.insert(self.last_id, payload);
+        *self.shops.entry(shop).or_default() += 1;
+        self.messages.insert(self.last_id, (shop, payload));
         true
+    }
+
+    fn waiting_of(&self, shop: ShopId) -> u64 {
+        self.shops.get(&shop).copied().unwrap_or_default()
     }
 
     /// Puts a new inbox in force and rewinds to the oldest message; `None` for one that comes too late to count.
@@ -192,7 +204,7 @@ impl Queue {
             return Vec::new();
         }
         let mut due = Vec::new();
-        for (id, payload) in self.messages.range(self.next..).take(max) {
+        for (id, (_, payload)) in self.messages.range(self.next..).take(max) {
             self.next = id + 1;
             due.push(Delivery { ack: id.to_string(), payload: payload.clone() });
         }
@@ -201,8 +213,13 @@ impl Queue {
 
     fn acknowledge(&mut self, deliveries: &[Delivery]) {
         for id in deliveries.iter().filter_map(|delivery| delivery.ack.parse().ok()) {
-            if let Some(payload) = self.messages.remove(&id) {
-                self.bytes -= payload.len();
+            let Some((shop, payload)) = self.messages.remove(&id) else { continue };
+            self.bytes -= payload.len();
+            if let Some(waiting) = self.shops.get_mut(&shop) {
+                *waiting -= 1;
+                if *waiting == 0 {
+                    self.shops.remove(&shop);
+                }
             }
         }
     }
@@ -271,12 +288,12 @@ mod tests {
     fn a_partition_refuses_what_it_cannot_hold() {
         let mut queue = Queue::default();
         let large = Bytes::from(vec![0; QUEUE_BYTES_MAX]);
-        assert!(queue.push(large));
-        assert!(!queue.push(Bytes::from_static(b"x")));
+        assert!(queue.push(ShopId(1), large));
+        assert!(!queue.push(ShopId(1), Bytes::from_static(b"x")));
         let due = queue.open(1).map(|opening| queue.take(Some(opening), 10)).expect("opened");
         queue.acknowledge(&due);
         queue.acknowledge(&due);
-        assert!(queue.push(Bytes::from_static(b"x")), "acknowledging makes room, and once");
+        assert!(queue.push(ShopId(1), Bytes::from_static(b"x")), "acknowledging makes room, and once");
         assert_eq!(queue.bytes, 1);
     }
 }

@@ -8,9 +8,11 @@ mod admission;
 mod budgets;
 mod bus;
 mod chat_ledger;
+mod nonces;
 mod notices;
 mod presence;
 mod registry;
+mod roaming;
 mod sale_ledger;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,12 +21,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub use admission::{CLAIM_IDLE, EmbeddedAdmission, RESULTS_MAX, Snapshot};
 pub use budgets::{ACCOUNTS_MAX, EmbeddedBudgets};
 pub use bus::{EmbeddedBus, QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX, SUBSCRIBER_BACKLOG_MAX};
-pub use chat_ledger::{AGENTS_MAX, EmbeddedChatLedger, MESSAGES_MAX, SESSIONS_MAX};
+pub use chat_ledger::{AGENTS_MAX, EmbeddedChatLedger, HANDOVERS_MAX, MESSAGES_MAX, SESSIONS_MAX};
 use gateway_core::ports::{PortError, PortErrorKind, Store};
 use gateway_core::time::UnixMillis;
+pub use nonces::{EmbeddedNonces, USERS_OF_NONCES_MAX};
 pub use notices::{EmbeddedNotices, NOTIFIED_MAX};
 pub use presence::EmbeddedPresence;
 pub use registry::{BLOBS_BYTES_MAX, EmbeddedRegistry, RECORDS_MAX};
+pub use roaming::{EmbeddedRoaming, ROAMED_MAX};
 pub use sale_ledger::{ACTIVITIES_MAX, EmbeddedSaleLedger, LEASES_MAX, LETTERS_MAX, ORDERS_MAX};
 
 /// Where an adapter reads the time: the machine's clock in the product, a hand-turned one in tests.

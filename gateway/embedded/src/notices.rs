@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use gateway_core::chat::{Party, Side};
-use gateway_core::id::PrincipalId;
+use gateway_core::chat::Party;
 use gateway_core::ports::{NOTICES_MAX, Notices, PortResult, Store};
 use gateway_core::time::UnixMillis;
 
@@ -32,8 +31,7 @@ pub struct EmbeddedNotices {
 }
 
 struct Table {
-    /// By whom the bus addresses.
-    parties: HashMap<(Side, PrincipalId), Kept>,
+    parties: HashMap<Party, Kept>,
     /// Parties at which the next sweep is due.
     sweep_at: usize,
 }
@@ -60,11 +58,10 @@ impl Notices for EmbeddedNotices {
         let now = (self.clock)();
         let mut table = lock(&self.table);
         table.sweep(now);
-        let who = (to.side, to.id.clone());
-        if table.parties.len() >= NOTIFIED_MAX && !table.parties.contains_key(&who) {
+        if table.parties.len() >= NOTIFIED_MAX && !table.parties.contains_key(to) {
             return Err(full(Store::Redis, "append a notice"));
         }
-        let kept = table.parties.entry(who).or_default();
+        let kept = table.parties.entry(to.clone()).or_default();
         if kept.forget_at <= now {
             *kept = Kept::default();
         }
@@ -83,7 +80,7 @@ impl Notices for EmbeddedNotices {
     async fn since(&self, party: &Party, after: u64) -> PortResult<Vec<(u64, Bytes)>> {
         let now = (self.clock)();
         let table = lock(&self.table);
-        let kept = table.parties.get(&(party.side, party.id.clone())).filter(|kept| kept.forget_at > now);
+        let kept = table.parties.get(party).filter(|kept| kept.forget_at > now);
         let newer = kept.into_iter().flat_map(|kept| &kept.notices).filter(|(number, _, _)| *number > after);
         Ok(newer.map(|(number, _, notice)| (*number, notice.clone())).collect())
     }
@@ -103,10 +100,12 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    use gateway_core::id::PrincipalId;
+
     use super::*;
 
     fn party(n: u64) -> Party {
-        Party { side: Side::User, id: PrincipalId::parse(&format!("u{n}")).expect("valid"), shop: None }
+        Party::user(PrincipalId::parse(&format!("u{n}")).expect("valid"))
     }
 
     #[tokio::test]

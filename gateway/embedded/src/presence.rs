@@ -7,8 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use gateway_core::chat::{Party, Side};
-use gateway_core::id::PrincipalId;
+use gateway_core::chat::Party;
 use gateway_core::ports::{PortResult, Presence};
 use gateway_core::time::UnixMillis;
 
@@ -23,11 +22,8 @@ pub struct EmbeddedPresence {
     table: Mutex<Table>,
 }
 
-/// A party as the bus addresses it.
-type Who = (Side, PrincipalId);
-
 struct Table {
-    connections: HashMap<Who, BTreeMap<String, UnixMillis>>,
+    connections: HashMap<Party, BTreeMap<String, UnixMillis>>,
     /// Parties at which the next sweep is due.
     sweep_at: usize,
 }
@@ -40,16 +36,12 @@ impl EmbeddedPresence {
     }
 }
 
-fn key(who: &Party) -> Who {
-    (who.side, who.id.clone())
-}
-
 #[async_trait]
 impl Presence for EmbeddedPresence {
     async fn beat(&self, who: &Party, connection: &str, until: UnixMillis) -> PortResult<()> {
         let now = (self.clock)();
         let mut table = lock(&self.table);
-        let connections = table.connections.entry(key(who)).or_default();
+        let connections = table.connections.entry(who.clone()).or_default();
         connections.retain(|_, until| *until > now);
         connections.insert(connection.to_owned(), until);
         table.sweep(now);
@@ -58,10 +50,10 @@ impl Presence for EmbeddedPresence {
 
     async fn leave(&self, who: &Party, connection: &str) -> PortResult<()> {
         let mut table = lock(&self.table);
-        if let Some(connections) = table.connections.get_mut(&key(who)) {
+        if let Some(connections) = table.connections.get_mut(who) {
             connections.remove(connection);
             if connections.is_empty() {
-                table.connections.remove(&key(who));
+                table.connections.remove(who);
             }
         }
         Ok(())
@@ -69,7 +61,7 @@ impl Presence for EmbeddedPresence {
 
     async fn online(&self, who: &[Party], now: UnixMillis) -> PortResult<Vec<bool>> {
         let table = lock(&self.table);
-        let online = |who| table.connections.get(&key(who)).is_some_and(|connections| connections.values().any(|until| *until > now));
+        let online = |who| table.connections.get(who).is_some_and(|connections| connections.values().any(|until| *until > now));
         Ok(who.iter().map(online).collect())
     }
 }
@@ -92,6 +84,8 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    use gateway_core::id::PrincipalId;
+
     use super::*;
 
     #[tokio::test]
@@ -101,7 +95,7 @@ mod tests {
         let presence = EmbeddedPresence::new(Arc::new(move || UnixMillis(hand.load(Ordering::Relaxed))));
         for n in 0..10 * SWEEP_MIN as u64 {
             now.store(n, Ordering::Relaxed);
-            let who = Party { side: Side::User, id: PrincipalId::parse(&format!("u{n}")).expect("valid"), shop: None };
+            let who = Party::user(PrincipalId::parse(&format!("u{n}")).expect("valid"));
             presence.beat(&who, "c", UnixMillis(n + 10)).await.expect("beat");
         }
         assert!(lock(&presence.table).connections.len() <= SWEEP_MIN);

@@ -19,7 +19,7 @@ use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectOptions, Subscriber};
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::StreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 use gateway_core::id::ShopId;
 use gateway_core::ports::{Bus, Inbox, PortErrorKind, PortResult, Request, Requests, Store, Subscription};
 
@@ -215,10 +215,30 @@ impl Bus for NatsBus {
         .await
     }
 
+    async fn queued(&self, shop: ShopId) -> PortResult<u64> {
+        // A work queue keeps what is not acknowledged, so what it holds is what waits or is under way.
+        self.run("count queued messages", async {
+            let queue = self.jetstream.get_stream_no_info(STREAM).await.map_err(Trouble::passing)?;
+            let subjects = match queue.info_with_subjects(format!("chat.in.*.{shop}")).await {
+                // It is made when the first message comes.
+                Err(error) if is_missing(&error) => return Ok(0),
+                answer => answer.map_err(Trouble::passing)?,
+            };
+            let add = |sum: u64, (_, count): (String, usize)| async move { Ok(sum.saturating_add(count as u64)) };
+            subjects.map_err(Trouble::passing).try_fold(0, add).await
+        })
+        .await
+    }
+
     async fn open_inbox(&self, partition: u16, token: u64) -> PortResult<Box<dyn Inbox>> {
         let inbox = self.run("open an inbox", NatsInbox::open(self.clone(), partition, token)).await?;
         Ok(Box::new(inbox))
     }
+}
+
+/// Whether the server said that there is no such stream.
+fn is_missing(error: &(dyn Error + 'static)) -> bool {
+    error.source().and_then(|source| source.downcast_ref::<jetstream::Error>()).is_some_and(|why| why.code() == 404)
 }
 
 struct NatsSubscription {

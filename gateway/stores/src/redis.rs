@@ -1,13 +1,15 @@
 //! Redis: the scripts in `lua/`, and the link over which they run.
 //!
-//! The ports are beside this file: `admission`, `budgets`, `notices`, `presence`; `link` is the way to a server, a primary behind
+//! The ports are beside this file: `admission`, `budgets`, `nonces`, `notices`, `presence`, `roaming`; `link` is the way to a server, a primary behind
 //! Sentinels or a Cluster. What never happens here: a decision; those are in the scripts, where they are atomic.
 
 mod admission;
 mod budgets;
 mod link;
+mod nonces;
 mod notices;
 mod presence;
+mod roaming;
 mod script;
 mod warnings;
 
@@ -16,6 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, TryStreamExt as _};
+use gateway_core::chat::Party;
 use gateway_core::ports::{PortErrorKind, PortResult, Store};
 use redis::{ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult, ServerErrorKind};
 
@@ -66,8 +69,8 @@ impl fmt::Debug for RedisSettings {
 }
 
 /// [`Admission`](gateway_core::ports::Admission), [`Budgets`](gateway_core::ports::Budgets),
-/// [`Presence`](gateway_core::ports::Presence) and [`Notices`](gateway_core::ports::Notices) on Redis 7.0 or later. Cheap to
-/// clone.
+/// [`Presence`](gateway_core::ports::Presence), [`Notices`](gateway_core::ports::Notices), [`Roaming`](gateway_core::ports::Roaming)
+/// and [`Nonces`](gateway_core::ports::Nonces) on Redis 7.0 or later. Cheap to clone.
 #[derive(Clone)]
 pub struct RedisStore {
     link: Link,
@@ -166,11 +169,11 @@ impl RedisStore {
     }
 
     /// Runs one script within the deadline.
-    async fn script<T: FromRedisValue>(&self, doing: &'static str, call: &Call<'_>) -> PortResult<T> {
+    async fn script<T: FromRedisValue>(&self, doing: &'static str, call: &Call) -> PortResult<T> {
         self.script_over(&self.link, doing, call).await
     }
 
-    async fn script_over<T: FromRedisValue>(&self, link: &Link, doing: &'static str, call: &Call<'_>) -> PortResult<T> {
+    async fn script_over<T: FromRedisValue>(&self, link: &Link, doing: &'static str, call: &Call) -> PortResult<T> {
         let mut connection = link.clone();
         self.bounded(link, self.timeout, doing, call.run(&mut connection)).await
     }
@@ -201,6 +204,14 @@ impl fmt::Debug for RedisStore {
 /// The value of a field of an `INFO` answer.
 fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+/// A party in a key: `user.<id>` or `agent.<shop>.<id>`.
+fn name(party: &Party) -> String {
+    match party.shop {
+        Some(shop) => format!("{}.{shop}.{}", party.side.as_str(), party.id),
+        None => format!("{}.{}", party.side.as_str(), party.id),
+    }
 }
 
 /// An answer of Redis that none of our scripts gives.

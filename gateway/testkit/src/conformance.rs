@@ -9,9 +9,11 @@ pub mod admission;
 pub mod budgets;
 pub mod bus;
 pub mod chat_ledger;
+pub mod nonces;
 pub mod notices;
 pub mod presence;
 pub mod registry;
+pub mod roaming;
 pub mod sale_ledger;
 
 use std::future::Future;

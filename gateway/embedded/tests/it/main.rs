@@ -6,10 +6,10 @@ mod interleavings;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Notices, Presence, Registry, SaleLedger};
+use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Nonces, Notices, Presence, Registry, Roaming, SaleLedger};
 use gateway_embedded::{
-    EmbeddedAdmission, EmbeddedBudgets, EmbeddedBus, EmbeddedChatLedger, EmbeddedNotices, EmbeddedPresence, EmbeddedRegistry,
-    EmbeddedSaleLedger, system_clock,
+    EmbeddedAdmission, EmbeddedBudgets, EmbeddedBus, EmbeddedChatLedger, EmbeddedNonces, EmbeddedNotices, EmbeddedPresence,
+    EmbeddedRegistry, EmbeddedRoaming, EmbeddedSaleLedger, system_clock,
 };
 use gateway_testkit::conformance::{self, Fresh};
 
@@ -83,5 +83,23 @@ async fn chat_ledger_conforms() {
     let fresh = Fresh::new(1);
     for _ in 0..2 {
         conformance::chat_ledger::all(&store, &fresh).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nonces_conform() {
+    let store: Arc<dyn Nonces> = Arc::new(EmbeddedNonces::new());
+    let fresh = Fresh::new(1);
+    for _ in 0..2 {
+        conformance::nonces::all(&store, &fresh).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn roaming_conforms() {
+    let store: Arc<dyn Roaming> = Arc::new(EmbeddedRoaming::new(system_clock()));
+    let fresh = Fresh::new(1);
+    for _ in 0..2 {
+        conformance::roaming::all(&store, &fresh).await;
     }
 }

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use gateway_core::chat::{Party, Side};
+use gateway_core::chat::Party;
 use gateway_core::ports::{NOTICES_MAX, Notices, PortResult};
 
 use super::script::Script;
@@ -39,9 +39,8 @@ impl Notices for RedisStore {
 }
 
 fn stream(party: &Party) -> String {
-    let kind = match party.side {
-        Side::User => "user",
-        Side::Agent => "agent",
-    };
-    format!("notice:{{{kind}:{}}}", party.id)
+    match party.shop {
+        None => format!("notice:{{{}:{}}}", party.side.as_str(), party.id),
+        Some(shop) => format!("notice:{{{}:{shop}.{}}}", party.side.as_str(), party.id),
+    }
 }

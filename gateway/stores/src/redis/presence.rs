@@ -42,8 +42,13 @@ impl Presence for RedisStore {
 }
 
 fn key(who: &Party) -> String {
-    match who.side {
-        Side::User => format!("chat:online:{}", who.id),
-        Side::Agent => format!("chat:admin:online:{}", who.id),
+    let place = match who.side {
+        Side::User => "chat:online",
+        Side::Agent => "chat:admin:online",
+    };
+    // Two shops may call an agent by one name.
+    match who.shop {
+        Some(shop) => format!("{place}:{shop}.{}", who.id),
+        None => format!("{place}:{}", who.id),
     }
 }

@@ -16,19 +16,19 @@ impl Script {
     }
 
     /// A call to be filled with keys and arguments, in the order its header names them.
-    pub(super) fn call(&self) -> Call<'_> {
+    pub(super) fn call(&'static self) -> Call {
         Call { script: self, keys: Vec::new(), arguments: Vec::new() }
     }
 }
 
 /// One call of a script.
-pub(super) struct Call<'a> {
-    script: &'a Script,
+pub(super) struct Call {
+    script: &'static Script,
     keys: Vec<Vec<u8>>,
     arguments: Vec<Vec<u8>>,
 }
 
-impl Call<'_> {
+impl Call {
     pub(super) fn key(&mut self, key: impl ToRedisArgs) -> &mut Self {
         key.write_redis_args(&mut self.keys);
         self

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use gateway_core::ports::{Admission, Budgets, Notices, Presence};
+use gateway_core::ports::{Admission, Budgets, Nonces, Notices, Presence, Roaming};
 use gateway_core::sale::{Admit, OrderResult, Shard};
 use gateway_stores::RedisStore;
 use gateway_testkit::conformance;
@@ -40,6 +40,18 @@ async fn a_cluster_keeps_the_promises_of_presence() {
 async fn a_cluster_keeps_the_promises_of_notices() {
     let store: Arc<dyn Notices> = Arc::new(cluster());
     conformance::notices::all(&store, &FRESH).await;
+}
+
+#[tokio::test]
+async fn a_cluster_keeps_the_promises_of_roaming() {
+    let store: Arc<dyn Roaming> = Arc::new(cluster());
+    conformance::roaming::all(&store, &FRESH).await;
+}
+
+#[tokio::test]
+async fn a_cluster_keeps_the_promises_of_nonces() {
+    let store: Arc<dyn Nonces> = Arc::new(cluster());
+    conformance::nonces::all(&store, &FRESH).await;
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Notices, Presence, Registry, SaleLedger};
+use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Nonces, Notices, Presence, Registry, Roaming, SaleLedger};
 use gateway_testkit::conformance;
 
 use crate::shared::{FRESH, RECLAIM_IDLE, mysql, nats, redis};
@@ -29,6 +29,18 @@ async fn redis_keeps_the_promises_of_presence() {
 async fn redis_keeps_the_promises_of_notices() {
     let store: Arc<dyn Notices> = Arc::new(redis());
     conformance::notices::all(&store, &FRESH).await;
+}
+
+#[tokio::test]
+async fn redis_keeps_the_promises_of_roaming() {
+    let store: Arc<dyn Roaming> = Arc::new(redis());
+    conformance::roaming::all(&store, &FRESH).await;
+}
+
+#[tokio::test]
+async fn redis_keeps_the_promises_of_nonces() {
+    let store: Arc<dyn Nonces> = Arc::new(redis());
+    conformance::nonces::all(&store, &FRESH).await;
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ pub async fn all(bus: &Arc<dyn Bus>, fresh: &Fresh) {
     an_empty_fetch_ends_in_time(&**bus, fresh).await;
     unacknowledged_messages_come_again_to_a_later_inbox_only(&**bus, fresh).await;
     a_takeover_silences_the_former_inbox(&**bus, fresh).await;
+    what_a_shop_has_queued_is_counted_until_it_is_acknowledged(&**bus, fresh).await;
 }
 
 fn text(number: usize) -> Bytes {
@@ -311,4 +312,25 @@ pub async fn a_takeover_silences_the_former_inbox(bus: &dyn Bus, fresh: &Fresh) 
     let all = fetch(&mut heir, 2).await;
     assert_eq!(payloads(&all), [text(1), text(2)]);
     acknowledge(&mut heir, &all).await;
+}
+
+/// Over all partitions, and what is under way with it.
+pub async fn what_a_shop_has_queued_is_counted_until_it_is_acknowledged(bus: &dyn Bus, fresh: &Fresh) {
+    let (shop, other, partitions) = (fresh.shop(), fresh.shop(), [fresh.partition(), fresh.partition()]);
+    let queued = async |shop| bus.queued(shop).await.expect("queued");
+    assert_eq!(queued(shop).await, 0);
+    for n in 0..6 {
+        bus.enqueue(partitions[n % 2], shop, text(n)).await.expect("enqueue");
+    }
+    bus.enqueue(partitions[0], other, text(9)).await.expect("enqueue");
+    assert_eq!((queued(shop).await, queued(other).await), (6, 1));
+    let mut inbox = open(bus, fresh, partitions[1]).await;
+    let taken = fetch(&mut inbox, 3).await;
+    assert_eq!(queued(shop).await, 6, "they are under way");
+    acknowledge(&mut inbox, &taken).await;
+    assert_eq!((queued(shop).await, queued(other).await), (3, 1));
+    let mut inbox = open(bus, fresh, partitions[0]).await;
+    let taken = fetch(&mut inbox, 4).await;
+    acknowledge(&mut inbox, &taken).await;
+    assert_eq!((queued(shop).await, queued(other).await), (0, 0));
 }

@@ -60,15 +60,16 @@ pub async fn a_notice_is_appended_once_per_key(store: &dyn Notices, fresh: &Fres
     assert_eq!(since(store, &party, 0).await, [(1, text(1)), (2, text(2)), (3, text(4))]);
 }
 
-/// Also a user and an agent of the same name.
+/// Also a user and an agent of the same name, and agents of two shops.
 pub async fn parties_are_told_apart(store: &dyn Notices, fresh: &Fresh) {
     let user = buyer(fresh);
     let agent = Party { side: Side::Agent, shop: Some(fresh.shop()), ..user.clone() };
+    let next_door = Party { shop: Some(fresh.shop()), ..agent.clone() };
     let other = buyer(fresh);
-    for (n, party) in [&user, &agent, &other].into_iter().enumerate() {
+    for (n, party) in [&user, &agent, &next_door, &other].into_iter().enumerate() {
         assert_eq!(append(store, party, "k", text(n)).await, 1);
     }
-    for (n, party) in [&user, &agent, &other].into_iter().enumerate() {
+    for (n, party) in [&user, &agent, &next_door, &other].into_iter().enumerate() {
         assert_eq!(since(store, party, 0).await, [(1, text(n))]);
     }
 }

@@ -69,12 +69,15 @@ pub async fn leaving_ends_one_connection(store: &dyn Presence, fresh: &Fresh) {
     assert!(online(store, &who, start).await, "back again");
 }
 
-/// One answer per party; a user and an agent of one name are two.
+/// One answer per party; a user and an agent of one name are two, and so are agents of two shops.
 pub async fn answers_come_in_the_order_of_the_question(store: &dyn Presence, fresh: &Fresh) {
     let (here, away, start) = (party(fresh, Side::User), party(fresh, Side::User), now());
     let namesake = Party { side: Side::Agent, shop: Some(fresh.shop()), ..here.clone() };
     beat(store, &here, "c", shift(start, 300)).await;
-    let asked = [away.clone(), here.clone(), namesake, here, away];
+    let asked = [away.clone(), here.clone(), namesake.clone(), here, away];
     assert_eq!(store.online(&asked, start).await.expect("online"), [false, true, false, true, false]);
+    beat(store, &namesake, "c", shift(start, 300)).await;
+    let next_door = Party { shop: Some(fresh.shop()), ..namesake.clone() };
+    assert_eq!(store.online(&[next_door, namesake], start).await.expect("online"), [false, true]);
     assert_eq!(store.online(&[], start).await.expect("online"), [] as [bool; 0]);
 }

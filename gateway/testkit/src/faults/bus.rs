@@ -25,6 +25,10 @@ impl Bus for Faulty<dyn Bus> {
         self.faults.around(Store::Nats, self.port.enqueue(partition, shop, payload)).await
     }
 
+    async fn queued(&self, shop: ShopId) -> PortResult<u64> {
+        self.faults.around(Store::Nats, self.port.queued(shop)).await
+    }
+
     async fn open_inbox(&self, partition: u16, token: u64) -> PortResult<Box<dyn Inbox>> {
         self.faults.around(Store::Nats, self.port.open_inbox(partition, token)).await
     }

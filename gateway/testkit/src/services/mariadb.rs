@@ -38,6 +38,11 @@ impl MariaDb {
         format!("mysql://sluice:sluice@127.0.0.1:{}/sluice", self.process.port())
     }
 
+    /// Its process, while it runs.
+    pub fn pid(&self) -> anyhow::Result<u32> {
+        self.process.pid()
+    }
+
     /// SIGKILL.
     pub fn kill(&self) {
         self.process.kill();

@@ -25,6 +25,11 @@ impl Nats {
         format!("nats://127.0.0.1:{}", self.process.port())
     }
 
+    /// Its process, while it runs.
+    pub fn pid(&self) -> anyhow::Result<u32> {
+        self.process.pid()
+    }
+
     /// SIGKILL.
     pub fn kill(&self) {
         self.process.kill();

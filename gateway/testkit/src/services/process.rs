@@ -75,6 +75,11 @@ impl Process {
         self.port
     }
 
+    /// The process that runs.
+    pub(super) fn pid(&self) -> anyhow::Result<u32> {
+        Ok(self.running().as_ref().context("the service does not run")?.child.id())
+    }
+
     /// Kills the process if it runs, starts it again and waits until it is ready.
     pub(super) fn restart(&self) -> anyhow::Result<()> {
         let mut running = self.running();
