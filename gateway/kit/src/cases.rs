@@ -100,6 +100,7 @@ fn principal(identity: &Identity, now: u64) -> Result<Principal> {
         shop: identity.shop.map(ShopId),
         scopes: identity.scopes.clone(),
         expires_at: UnixMillis(identity.expires(now)),
+        token_id: None,
     })
 }
 

@@ -130,6 +130,8 @@ fn principal(claimed: wit::PrincipalResult) -> Option<Principal> {
         shop: claimed.shop.map(ShopId),
         scopes: claimed.scopes,
         expires_at: UnixMillis(claimed.expires_ms),
+        // Guests are not told; the host knows which token it proved.
+        token_id: None,
     })
 }
 

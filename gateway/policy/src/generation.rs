@@ -146,7 +146,7 @@ impl Generation {
         let phase = call.phase();
         let answer = instance.ask(call, &self.wanted, time).await?;
         let verdict = convert::verdict(answer).ok_or("an identity has no valid name");
-        let checked = verdict.and_then(|verdict| verdict::check(&verdict, phase, instance.proved()).map(|()| verdict));
+        let checked = verdict.and_then(|verdict| verdict::check(verdict, phase, instance.proved()));
         checked.map_err(|broken| {
             tracing::warn!(policy = &*self.lent.policy, version = &*self.version, ?phase, rule = broken, "a guest's answer breaks a rule");
             Fault::BadVerdict

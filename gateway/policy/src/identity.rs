@@ -19,6 +19,8 @@ use cache::{Cache, Verified};
 use claims::Claims;
 use keys::KeyRing;
 
+use crate::lists::Lists;
+
 pub use keys::{Keys, KeysError};
 
 /// Longest token that is looked at. Ours are under 1 KB; header limits of proxies are 8 KB.
@@ -62,6 +64,8 @@ pub enum VerifyError {
     Expired,
     /// `nbf` has not come.
     NotYetValid,
+    /// Its `jti` or its `sub` is on the list of what is revoked.
+    Revoked,
 }
 
 impl VerifyError {
@@ -78,6 +82,7 @@ impl VerifyError {
             Self::WrongAudience => "wrong-audience",
             Self::Expired => "expired",
             Self::NotYetValid => "not-yet-valid",
+            Self::Revoked => "revoked",
         }
     }
 }
@@ -89,6 +94,13 @@ pub struct Verifier {
     leeway: Duration,
     ring: ArcSwap<KeyRing>,
     cache: Cache,
+    revoked: Option<Revoked>,
+}
+
+/// What is revoked: the list of this name.
+struct Revoked {
+    lists: Arc<Lists>,
+    name: String,
 }
 
 impl Verifier {
@@ -99,7 +111,21 @@ impl Verifier {
     pub fn new(settings: VerifierSettings) -> Result<Self, KeysError> {
         let ring = ArcSwap::from_pointee(KeyRing::read(&settings.keys)?);
         let VerifierSettings { issuer, audience, leeway, keys: _ } = settings;
-        Ok(Self { issuer, audience, leeway, ring, cache: Cache::new(CACHE_TOKENS_MAX) })
+        Ok(Self { issuer, audience, leeway, ring, cache: Cache::new(CACHE_TOKENS_MAX), revoked: None })
+    }
+
+    /// Refuses from now on what is on the list `name` of `lists`: a token by its `jti`, or every token of a `sub`.
+    #[must_use]
+    pub fn refusing(self, lists: Arc<Lists>, name: &str) -> Self {
+        Self { revoked: Some(Revoked { lists, name: name.to_owned() }), ..self }
+    }
+
+    /// Whether the token that proved `principal` is revoked by now.
+    #[must_use]
+    pub fn revokes(&self, principal: &Principal) -> bool {
+        self.revoked.as_ref().is_some_and(|Revoked { lists, name }| {
+            lists.contains(name, principal.id.as_str()) || principal.token_id.as_deref().is_some_and(|id| lists.contains(name, id))
+        })
     }
 
     /// Puts `keys` in place of all there were. A token that was signed by a key that is gone is refused from now on, though it
@@ -146,11 +172,11 @@ impl Verifier {
         let ring = self.ring.load();
         let digest = Cache::digest(token);
         if let Some(verified) = self.cache.get(&digest).filter(|verified| ring.has(&verified.key)) {
-            return self.in_time(&verified, now).map(|()| verified.principal.clone());
+            return self.holds(&verified, now).map(|()| verified.principal.clone());
         }
         let verified = self.check(token, &ring)?;
         // A token that is not valid yet is not kept: it would push out one that is.
-        self.in_time(&verified, now)?;
+        self.holds(&verified, now)?;
         let principal = verified.principal.clone();
         self.cache.put(digest, verified);
         Ok(principal)
@@ -178,6 +204,12 @@ impl Verifier {
         }
         let not_before = claims.nbf.map_or(UnixMillis(0), claims::NumericDate::millis);
         Ok(Verified { principal: claims.principal().ok_or(VerifyError::BadClaims)?, not_before, key: key.print })
+    }
+
+    /// Everything that changes with time.
+    fn holds(&self, verified: &Verified, now: UnixMillis) -> Result<(), VerifyError> {
+        self.in_time(verified, now)?;
+        if self.revokes(&verified.principal) { Err(VerifyError::Revoked) } else { Ok(()) }
     }
 
     fn in_time(&self, verified: &Verified, now: UnixMillis) -> Result<(), VerifyError> {

@@ -195,7 +195,7 @@ impl Subject<'_> {
         let phase = call.phase();
         let answer = instance.ask(call, &self.manifest.headers, Time::of(Instant::now(), PATIENCE)).await?;
         let verdict = convert::verdict(answer).ok_or(Fault::BadVerdict)?;
-        verdict::check(&verdict, phase, instance.proved()).map_err(|_| Fault::BadVerdict)?;
+        let verdict = verdict::check(verdict, phase, instance.proved()).map_err(|_| Fault::BadVerdict)?;
         if self.mode == Mode::Warm {
             self.warm = Some(instance);
         }

@@ -46,13 +46,27 @@ const HOST_HEADERS: [&str; 17] = [
 /// Families of such fields.
 const HOST_HEADER_PREFIXES: [&str; 2] = ["sec-websocket-", "x-forwarded-"];
 
-/// Whether `verdict`, given in `phase`, may be acted on. `proved` are the identities the host proved during the call. The
-/// error names the rule that was broken, for the log.
-pub(crate) fn check(verdict: &Verdict, phase: Phase, proved: &[Principal]) -> Result<(), &'static str> {
-    match verdict {
-        Verdict::Refuse(refusal) => check_refusal(refusal),
-        Verdict::Proceed(effects) => check_effects(effects, phase, proved),
+/// `verdict`, given in `phase`, if it may be acted on. `proved` are the identities the host proved during the call; the one
+/// that the verdict establishes is the host's own, with what a guest does not see of it. The error names the rule that was
+/// broken, for the log.
+pub(crate) fn check(mut verdict: Verdict, phase: Phase, proved: &[Principal]) -> Result<Verdict, &'static str> {
+    match &mut verdict {
+        Verdict::Refuse(refusal) => check_refusal(refusal)?,
+        Verdict::Proceed(effects) => {
+            check_effects(effects, phase)?;
+            if let Some(claimed) = &mut effects.principal {
+                let known = proved.iter().find(|proved| is_as_told(claimed, proved));
+                *claimed = known.ok_or("an identity is one that the host proved during the call")?.clone();
+            }
+        }
     }
+    Ok(verdict)
+}
+
+/// Whether a guest's identity is `proved` as the guest was told of it.
+fn is_as_told(claimed: &Principal, proved: &Principal) -> bool {
+    let Principal { id, role, shop, scopes, expires_at, token_id: _ } = proved;
+    (&claimed.id, &claimed.role, &claimed.shop, &claimed.scopes, &claimed.expires_at) == (id, role, shop, scopes, expires_at)
 }
 
 fn check_refusal(refusal: &Refusal) -> Result<(), &'static str> {
@@ -63,11 +77,8 @@ fn check_refusal(refusal: &Refusal) -> Result<(), &'static str> {
     rule(refusal.retry_after_ms.is_none_or(|wait| wait <= u64::from(DAY_MS)), "a retry is at most a day away")
 }
 
-fn check_effects(effects: &Effects, phase: Phase, proved: &[Principal]) -> Result<(), &'static str> {
-    if let Some(principal) = &effects.principal {
-        rule(phase == Phase::Request, "an identity is established in the request phase")?;
-        rule(proved.contains(principal), "an identity is one that the host proved during the call")?;
-    }
+fn check_effects(effects: &Effects, phase: Phase) -> Result<(), &'static str> {
+    rule(effects.principal.is_none() || phase == Phase::Request, "an identity is established in the request phase")?;
 
     let edits = effects.set_headers.len() + effects.remove_headers.len();
     rule(edits == 0 || matches!(phase, Phase::Request | Phase::Response), "there is no head to edit in this phase")?;
@@ -137,7 +148,14 @@ mod tests {
     use super::*;
 
     fn principal(id: &str) -> Principal {
-        Principal { id: PrincipalId::parse(id).unwrap(), role: Role::User, shop: None, scopes: Vec::new(), expires_at: UnixMillis(1) }
+        Principal {
+            id: PrincipalId::parse(id).unwrap(),
+            role: Role::User,
+            shop: None,
+            scopes: Vec::new(),
+            expires_at: UnixMillis(1),
+            token_id: None,
+        }
     }
 
     fn refusal() -> Refusal {
@@ -160,7 +178,7 @@ mod tests {
     fn kept(phase: Phase, change: impl FnOnce(&mut Effects)) -> bool {
         let mut effects = Effects::default();
         change(&mut effects);
-        check(&Verdict::Proceed(effects), phase, &[principal("u1")]).is_ok()
+        check(Verdict::Proceed(effects), phase, &[principal("u1")]).is_ok()
     }
 
     fn set(name: &str, value: &str) -> Vec<(String, String)> {
@@ -179,7 +197,7 @@ mod tests {
         let kept = |change: fn(&mut Refusal)| {
             let mut refusal = refusal();
             change(&mut refusal);
-            check(&Verdict::Refuse(refusal), Phase::Request, &[]).is_ok()
+            check(Verdict::Refuse(refusal), Phase::Request, &[]).is_ok()
         };
         assert!(kept(|_| ()) && kept(|r| r.status = 400) && kept(|r| r.status = 599) && kept(|r| r.retry_after_ms = None));
         let broken: [fn(&mut Refusal); 8] = [

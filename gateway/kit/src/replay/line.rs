@@ -259,7 +259,7 @@ impl RequestText {
 
 impl From<&Principal> for PrincipalText {
     fn from(principal: &Principal) -> Self {
-        let Principal { id, role, shop, scopes, expires_at } = principal;
+        let Principal { id, role, shop, scopes, expires_at, token_id: _ } = principal;
         Self {
             id: id.as_str().to_owned(),
             role: role.as_str().to_owned(),
@@ -279,6 +279,7 @@ impl PrincipalText {
             shop: self.shop.as_deref().map(ShopId::parse).transpose().map_err(|error| error.to_string())?,
             scopes: self.scopes.clone(),
             expires_at: UnixMillis(self.expires_ms),
+            token_id: None,
         })
     }
 }

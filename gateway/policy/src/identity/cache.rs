@@ -74,8 +74,14 @@ mod tests {
     use super::*;
 
     fn verified() -> Verified {
-        let principal =
-            Principal { id: PrincipalId::parse("u").unwrap(), role: Role::User, shop: None, scopes: Vec::new(), expires_at: UnixMillis(0) };
+        let principal = Principal {
+            id: PrincipalId::parse("u").unwrap(),
+            role: Role::User,
+            shop: None,
+            scopes: Vec::new(),
+            expires_at: UnixMillis(0),
+            token_id: None,
+        };
         Verified { principal, not_before: UnixMillis(0), key: [0; 32] }
     }
 

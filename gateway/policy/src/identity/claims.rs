@@ -9,6 +9,9 @@ use serde::Deserialize;
 const SCOPES_MAX: usize = 32;
 const SCOPE_BYTES_MAX: usize = 64;
 
+/// The longest `jti`: room for a few UUIDs. It is a key of the list of revoked tokens.
+const TOKEN_ID_BYTES_MAX: usize = 128;
+
 #[derive(Deserialize)]
 pub(super) struct Claims {
     pub(super) iss: String,
@@ -19,6 +22,7 @@ pub(super) struct Claims {
     role: String,
     shop_id: Option<Number>,
     scope: Option<String>,
+    jti: Option<String>,
 }
 
 impl Claims {
@@ -38,7 +42,11 @@ impl Claims {
         if scopes.len() > SCOPES_MAX || scopes.iter().any(|scope| scope.len() > SCOPE_BYTES_MAX) {
             return None;
         }
-        Some(Principal { id, role, shop, scopes, expires_at: self.exp.millis() })
+        // One that nobody could name when it is to be revoked is no id.
+        if self.jti.as_ref().is_some_and(|id| !(1..=TOKEN_ID_BYTES_MAX).contains(&id.len())) {
+            return None;
+        }
+        Some(Principal { id, role, shop, scopes, expires_at: self.exp.millis(), token_id: self.jti.clone() })
     }
 }
 

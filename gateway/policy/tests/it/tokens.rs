@@ -1,12 +1,13 @@
 //! Tokens, good and forged, at the verifier. The keys in `keys/` were made for these tests and open nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use data_encoding::BASE64URL_NOPAD;
 use gateway_core::id::{PrincipalId, ShopId};
 use gateway_core::principal::{Principal, Role};
 use gateway_core::time::UnixMillis;
-use gateway_policy::{Keys, KeysError, Verifier, VerifierSettings, VerifyError};
+use gateway_policy::{Keys, KeysError, Lists, Verifier, VerifierSettings, VerifyError};
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde::Serialize;
@@ -46,7 +47,7 @@ pub(crate) fn hs256(claims: &Claims) -> String {
 }
 
 pub(crate) fn principal(id: &str) -> Principal {
-    Principal { id: PrincipalId::parse(id).unwrap(), role: Role::User, shop: None, scopes: Vec::new(), expires_at: NOW }
+    Principal { id: PrincipalId::parse(id).unwrap(), role: Role::User, shop: None, scopes: Vec::new(), expires_at: NOW, token_id: None }
 }
 
 fn secret_key(secret: &[u8]) -> EncodingKey {
@@ -115,6 +116,24 @@ fn every_kind_of_key_verifies_its_own_algorithm() {
 }
 
 #[test]
+fn what_is_revoked_is_refused_from_that_moment_on_though_it_was_verified_before() {
+    let lists = Arc::new(Lists::default());
+    let verifier = secret().refusing(lists.clone(), "revoked");
+    let [stolen, own] = ["stolen", "own"].map(|id| hs(json!({ "jti": id })));
+    let revoke = |entries: &[&str]| lists.replace("revoked", entries.iter().map(|&entry| entry.to_owned())).unwrap();
+    assert!(verifier.verify(&stolen, NOW).is_ok());
+    revoke(&["stolen"]);
+    assert_eq!(verifier.verify(&stolen, NOW), Err(VerifyError::Revoked));
+    assert!(!verifier.revokes(&verifier.verify(&own, NOW).unwrap()));
+    revoke(&["u1"]);
+    for token in [&own, &hs(json!({})), &stolen] {
+        assert_eq!(verifier.verify(token, NOW), Err(VerifyError::Revoked), "all tokens of a sub");
+    }
+    revoke(&[]);
+    assert!(verifier.verify(&stolen, NOW).is_ok(), "the list says what is revoked, not what was");
+}
+
+#[test]
 fn claims_become_a_principal() {
     for (changes, shop, scopes) in [
         (json!({}), None, 0),
@@ -127,6 +146,8 @@ fn claims_become_a_principal() {
         let verified = secret().verify(&hs(changes.clone()), NOW).unwrap_or_else(|error| panic!("{changes}: {error}"));
         assert_eq!((verified.shop, verified.scopes.len()), (shop, scopes), "{changes}");
     }
+    assert_eq!(secret().verify(&hs(json!({"jti": "t-1"})), NOW).unwrap().token_id.as_deref(), Some("t-1"));
+    assert_eq!(secret().verify(&hs(json!({"jti": null})), NOW).unwrap().token_id, None);
 }
 
 #[test]
@@ -137,6 +158,8 @@ fn refuses_claims_that_do_not_fit() {
         (json!({"aud": null}), BadClaims),
         (json!({"exp": null}), BadClaims),
         (json!({"sub": null}), BadClaims),
+        (json!({"jti": ""}), BadClaims),
+        (json!({"jti": "x".repeat(129)}), BadClaims),
         (json!({"role": null}), BadClaims),
         (json!({"iss": "other"}), WrongIssuer),
         (json!({"iss": [ISSUER]}), BadClaims),
