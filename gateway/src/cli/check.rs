@@ -1,4 +1,4 @@
-//! `sluice check`: the configuration and every plugin it names, without a port or a service.
+//! `sluice check`: the configuration, every plugin it names and the key that seals today, without opening a port.
 
 use std::io::Write;
 use std::path::Path;
@@ -7,12 +7,14 @@ use anyhow::{Context, bail};
 
 use crate::cli::load;
 use crate::cli::run::runtime;
+use crate::vault;
 use crate::wiring;
 
 pub(super) fn run(file: &Path) -> anyhow::Result<()> {
     let config = load::config(file, &[])?;
     let runtime = runtime(&config)?;
-    let statuses = runtime.block_on(async { wiring::check_policies(&config) })?;
+    let (statuses, vault) =
+        runtime.block_on(async { anyhow::Ok((wiring::check_policies(&config)?, vault::describe(&config.vault).await?)) })?;
     let mut out = std::io::stdout().lock();
     let mut broken = 0;
     for status in statuses {
@@ -25,6 +27,7 @@ pub(super) fn run(file: &Path) -> anyhow::Result<()> {
         };
         writeln!(out, "{line}").context("cannot print")?;
     }
+    writeln!(out, "{vault}").context("cannot print")?;
     if broken > 0 {
         bail!("{broken} of the configured policies cannot be loaded");
     }
