@@ -1,4 +1,4 @@
-//! The operators' listener: health, metrics, sales, orders, compensations, plugins, decisions.
+//! The operators' listener: health, metrics, sales, orders, compensations, people, plugins, decisions.
 //!
 //! Thin: parse, call a port, shape the answer. `/healthz`, `/readyz` and `/metrics` need no token; everything else needs
 //! `Authorization: Bearer <admin.token>`.
@@ -10,6 +10,7 @@ pub(crate) mod instants;
 mod lists;
 mod nodes;
 mod orders;
+mod people;
 mod plugins;
 
 use std::sync::Arc;
@@ -94,6 +95,8 @@ fn router(node: Arc<Node>) -> Router {
         .route("/admin/compensations", get(compensations::list))
         .route("/admin/compensations/{id}/retry", post(compensations::retry))
         .route("/admin/compensations/{id}/discard", post(compensations::discard))
+        .route("/admin/shops/{shop}/agents", get(people::agents))
+        .route("/admin/sessions/{id}/handovers", get(people::handovers))
         .route("/admin/plugins", get(plugins::list).post(plugins::push))
         .route("/admin/plugins/{name}/component", get(plugins::component))
         .route("/admin/plugins/{name}/rollout", post(plugins::rollout))

@@ -1,10 +1,14 @@
 //! The compensation list: what could not be done, until an operator has decided.
 
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use gateway_core::chat::event::QueuedSend;
+use gateway_core::chat::letter;
+use gateway_core::chat::partition::partition_of;
 use gateway_core::id::{ActivityId, Lot, SkuId};
 use gateway_core::ports::PortError;
 use gateway_core::sale::{DecideOutcome, Decision, Invariant, Letter, LetterKind, SaleState, Shard, Verdict};
@@ -48,8 +52,9 @@ pub(super) async fn list(State(node): State<Arc<Node>>, which: Query<Which>) -> 
     Ok((StatusCode::OK, axum::Json(json!({ "compensations": entries, "open": open, "next": next }))))
 }
 
-/// `POST /admin/compensations/{id}/retry`: a task of the outbox is due again, an invariant is mended.
+/// `POST /admin/compensations/{id}/retry`: a task of the outbox is due again, an invariant is mended, a message is queued again.
 pub(super) async fn retry(State(node): State<Arc<Node>>, Path(id): Path<u64>, bytes: Bytes) -> Answer {
+    queue_again(&node, id).await?;
     let letter = decide(&node, id, Verdict::Retry, &bytes).await?;
     if let Some((lot, shards)) = rebuilt(&node, &letter).await? {
         // A paused sale is rebuilt from the ledger by the worker that holds the lot.
@@ -68,6 +73,31 @@ pub(super) async fn retry(State(node): State<Arc<Node>>, Path(id): Path<u64>, by
 pub(super) async fn discard(State(node): State<Arc<Node>>, Path(id): Path<u64>, bytes: Bytes) -> Answer {
     let letter = decide(&node, id, Verdict::Discard, &bytes).await?;
     Ok((StatusCode::OK, axum::Json(describe(&letter))))
+}
+
+/// Queues the message that an open letter is about. Before the decision, because a decision that stands is never made again, and
+/// a message that is queued twice is stored once.
+async fn queue_again(node: &Node, id: u64) -> Result<(), Refused> {
+    let letters = node.ports.sales.letters(true, id.saturating_sub(1), 1).await?;
+    let Some(letter) = letters.iter().find(|letter| letter.id == id && letter.what.kind == LetterKind::ChatMessage) else { return Ok(()) };
+    let Some(QueuedSend { send, .. }) = letter::send_of(letter) else {
+        return Err(nothing_to_retry("it is no message"));
+    };
+    let shop = match send.sender.shop {
+        Some(shop) => shop,
+        None => {
+            let session = node.ports.chats.session(&send.sender, send.session).await?;
+            session.ok_or_else(|| nothing_to_retry("its session is gone"))?.shop
+        }
+    };
+    let partitions = NonZeroU16::new(node.config.chat.partitions).unwrap_or(NonZeroU16::MIN);
+    let queued = QueuedSend { queued_at: clock::now(), send };
+    node.ports.bus.enqueue(partition_of(queued.send.session, partitions), shop, queued.encode()).await?;
+    Ok(())
+}
+
+fn nothing_to_retry(why: &str) -> Refused {
+    Refused::new(StatusCode::CONFLICT, "NOTHING_TO_RETRY", format!("{why}, so there is nothing to try; discard it"))
 }
 
 async fn decide(node: &Node, id: u64, verdict: Verdict, bytes: &Bytes) -> Result<Letter, Refused> {
@@ -89,11 +119,7 @@ async fn decide(node: &Node, id: u64, verdict: Verdict, bytes: &Bytes) -> Result
         DecideOutcome::NotOpen(state) => {
             Err(Refused::new(StatusCode::CONFLICT, "DECIDED", format!("it was decided before: {}", state.as_str())))
         }
-        DecideOutcome::NothingToRetry => Err(Refused::new(
-            StatusCode::CONFLICT,
-            "NOTHING_TO_RETRY",
-            "its units are back in the sale, so there is nothing to try; discard it",
-        )),
+        DecideOutcome::NothingToRetry => Err(nothing_to_retry("its units are back in the sale")),
     }
 }
 
