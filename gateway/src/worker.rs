@@ -10,6 +10,7 @@ mod orders;
 mod payments;
 #[cfg(test)]
 mod picky;
+mod reception;
 mod reconcile;
 mod refunds;
 mod relay;
@@ -51,6 +52,7 @@ pub(crate) async fn run(node: Arc<Node>) {
     loops.spawn(timer_loop(node.clone()));
     loops.spawn(relay_loop(node.clone()));
     loops.spawn(payments::run(node.clone()));
+    loops.spawn(reception::run(node.clone()));
     for partition in 0..node.config.chat.partitions {
         loops.spawn(chats::run(node.clone(), partition));
     }

@@ -12,7 +12,8 @@ pub(super) enum Command {
     /// Lists what waits for a decision.
     #[command(after_help = "Example:\n  sluice compensation list\n  sluice compensation list --all --json")]
     List(List),
-    /// Tries it again: a refund is due at once; counters of MySQL are mended from the orders, Redis from MySQL.
+    /// Tries it again: a refund is due at once; a chat message is queued again; counters of MySQL are mended from the orders, Redis
+    /// from MySQL.
     #[command(after_help = "Example:\n  sluice compensation retry 12 --note \"the payment service is back\"")]
     Retry(Decide),
     /// Dismisses it: it was seen to by hand, or does not matter.

@@ -1,24 +1,33 @@
 //! Queued messages to sequence: one lease holder per partition fetches, commits in one transaction, announces,
 //! acknowledges.
 //!
-//! Order is kept by never going on before a batch is settled: a batch that cannot be written now is tried again, and a
-//! holder that lost its lease stops; whoever takes over gets everything unacknowledged again, oldest first.
+//! `scribe` commits and decides what becomes of a message that the ledger cannot take; `herald` tells everybody. A batch is told while
+//! the next one is committed. Order is kept by never going on before a batch is settled: what cannot be written now is tried
+//! again first, and a holder that lost its lease stops; whoever takes over gets everything unacknowledged again, oldest first.
+
+mod herald;
+#[cfg(test)]
+mod picky;
+mod scribe;
+#[cfg(test)]
+mod tests;
+mod witness;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gateway_core::chat::event::{QueuedSend, fan_out};
-use gateway_core::chat::{Committed, Lease, Send};
-use gateway_core::ports::{Delivery, Inbox, PortError, PortErrorKind};
+use gateway_core::chat::Lease;
+use gateway_core::ports::{Inbox, PortError, PortErrorKind, PortResult};
 use tokio::time::sleep;
 
+use self::herald::Herald;
+use self::scribe::{BATCH_MAX, Part, Scribe};
+use self::witness::Witness;
 use crate::clock;
 use crate::health;
 use crate::node::Node;
 use crate::worker::Pause;
 
-/// Messages per transaction: beyond this a batch adds latency faster than throughput.
-const BATCH_MAX: usize = 256;
 /// How long a fetch waits for a first message; bounds how late a lease is prolonged.
 const FETCH_WAIT: Duration = Duration::from_millis(500);
 
@@ -29,8 +38,7 @@ pub(super) async fn run(node: Arc<Node>, partition: u16) {
             Ok(()) => {}
             Err(error) if error.kind == PortErrorKind::Fenced => tracing::info!(partition, "another worker has the partition"),
             Err(error) => {
-                node.metrics.store_errors.with_label_values(&[error.store.as_str()]).inc();
-                tracing::debug!(partition, error = health::chain(&error), "cannot work on the partition now");
+                note(&node, partition, &error);
                 pause.wait(&node).await;
             }
         }
@@ -38,7 +46,7 @@ pub(super) async fn run(node: Arc<Node>, partition: u16) {
 }
 
 /// Takes the lease if it is free and works until it is lost, a service fails or draining starts.
-async fn hold(node: &Node, partition: u16, pause: &mut Pause) -> Result<(), PortError> {
+async fn hold(node: &Node, partition: u16, pause: &mut Pause) -> PortResult<()> {
     let ttl = node.config.worker.lease;
     let Some(mut lease) = node.ports.chats.lease(partition, &node.name, ttl).await? else {
         tokio::select! {
@@ -47,7 +55,11 @@ async fn hold(node: &Node, partition: u16, pause: &mut Pause) -> Result<(), Port
         }
         return Ok(());
     };
-    let mut inbox = node.ports.bus.open_inbox(partition, lease.token).await?;
+    let inbox = node.ports.bus.open_inbox(partition, lease.token).await?;
+    let mut shift = {
+        let witness = Witness::of(node);
+        Shift::new(inbox, Scribe::of(node, witness.clone()), Herald::of(node, witness))
+    };
     let mut prolonged = Instant::now();
     while !node.drain.started() {
         if prolonged.elapsed() >= ttl / 3 {
@@ -58,47 +70,65 @@ async fn hold(node: &Node, partition: u16, pause: &mut Pause) -> Result<(), Port
             }
             prolonged = Instant::now();
         }
-        let deliveries = inbox.fetch(BATCH_MAX, FETCH_WAIT.min(ttl / 4)).await?;
-        if !deliveries.is_empty() {
-            settle(node, &lease, &mut *inbox, &deliveries).await?;
-        }
-        pause.reset();
-    }
-    Ok(())
-}
-
-async fn settle(node: &Node, lease: &Lease, inbox: &mut dyn Inbox, deliveries: &[Delivery]) -> Result<(), PortError> {
-    let (mut sends, mut queued_at) = (Vec::with_capacity(deliveries.len()), Vec::with_capacity(deliveries.len()));
-    for delivery in deliveries {
-        match QueuedSend::decode(&delivery.payload) {
-            Ok(queued) => {
-                sends.push(queued.send);
-                queued_at.push(queued.queued_at);
+        match shift.turn(&lease, FETCH_WAIT.min(ttl / 4)).await? {
+            None => pause.reset(),
+            Some(refusal) => {
+                note(node, partition, &refusal);
+                pause.wait(node).await;
             }
-            // Only gateways write there, and they encode what they parsed.
-            Err(error) => tracing::error!(%error, partition = lease.partition, "an entry of the queue is no message; dropped"),
         }
     }
-    let outcomes = node.ports.chats.commit(lease, &sends, clock::now()).await?;
-    for (send, outcome) in sends.iter().zip(&outcomes) {
-        announce(node, send, outcome).await;
-    }
-    let now = clock::now();
-    for at in queued_at {
-        node.metrics.chat_accept_seconds.with_label_values::<&str>(&[]).observe(now.since(at).as_secs_f64());
-    }
-    inbox.acknowledge(deliveries).await
+    shift.tell().await
 }
 
-/// Tells every device of both sides, the sender's included, also of a message that had been stored before: its first
-/// announcement may be what was lost. What is lost here is found again by position checks and by the sender's resend.
-async fn announce(node: &Node, send: &Send, outcome: &Committed) {
-    if let Committed::Stored { dup: false, .. } = outcome {
-        node.metrics.chat_accepted.inc();
+/// The work on one partition under one lease.
+struct Shift {
+    inbox: Box<dyn Inbox>,
+    scribe: Scribe,
+    herald: Herald,
+    /// Committed, and not told yet.
+    written: Option<Part>,
+}
+
+impl Shift {
+    fn new(inbox: Box<dyn Inbox>, scribe: Scribe, herald: Herald) -> Self {
+        Self { inbox, scribe, herald, written: None }
     }
-    for (subject, event) in fan_out(send, outcome) {
-        if let Err(error) = node.ports.bus.publish(&subject, event.encode()).await {
-            tracing::debug!(error = health::chain(&error), "cannot announce a message now");
+
+    /// Commits the next messages while those committed before are told. `Some`: the ledger refuses the next one, and after a pause
+    /// the same is tried again. After an error the shift is over, and what it has not acknowledged comes again to the next.
+    async fn turn(&mut self, lease: &Lease, wait: Duration) -> PortResult<Option<PortError>> {
+        if self.scribe.is_idle() {
+            // Whoever waits to be told does not wait for somebody else's message.
+            let wait = if self.written.is_some() { Duration::ZERO } else { wait };
+            self.scribe.take(self.inbox.fetch(BATCH_MAX, wait).await?);
         }
+        let (written, told) = {
+            let Self { inbox, scribe, herald, written } = self;
+            futures::future::join(scribe.write(lease, clock::now()), tell(herald, &mut **inbox, written.take())).await
+        };
+        told?;
+        match written {
+            Ok(part) => self.written = part,
+            Err(error) if error.kind == PortErrorKind::Broken => return Ok(Some(error)),
+            Err(error) => return Err(error),
+        }
+        Ok(None)
     }
+
+    /// Tells what is committed.
+    async fn tell(&mut self) -> PortResult<()> {
+        tell(&self.herald, &mut *self.inbox, self.written.take()).await
+    }
+}
+
+async fn tell(herald: &Herald, inbox: &mut dyn Inbox, written: Option<Part>) -> PortResult<()> {
+    let Some(part) = written else { return Ok(()) };
+    herald.announce(&part).await;
+    inbox.acknowledge(&part.deliveries).await
+}
+
+fn note(node: &Node, partition: u16, error: &PortError) {
+    node.metrics.store_errors.with_label_values(&[error.store.as_str()]).inc();
+    tracing::debug!(partition, error = health::chain(error), "cannot work on the partition now");
 }
