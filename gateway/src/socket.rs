@@ -3,10 +3,19 @@
 //! What lives here: frames in and out, deadlines, and performing what the chat core asks for. What never happens here: a
 //! rule of the chat (core::chat), or HTTP (edge).
 
-mod assignment;
+mod backlog;
 pub(crate) mod chat;
-mod message;
-mod presence;
+pub(crate) mod dialect;
+mod direct;
+mod gate;
+pub(crate) mod hub;
+pub(crate) mod message;
+mod nonces;
+pub(crate) mod reads;
+pub(crate) mod seals;
+mod stomp;
+pub(crate) mod switchboard;
+pub(crate) mod wire;
 
 use std::time::Duration;
 
@@ -21,7 +30,12 @@ use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 
 /// Read buffer per socket. The library's 128 KiB would be most of an idle socket's memory; frames are at most 64 KiB and
 /// typically under 1 KiB.
-const READ_BUFFER_BYTES: usize = 4 * 1024;
+const READ_BUFFER_BYTES: usize = 1024;
+/// Frames are gathered up to this for one write.
+const WRITE_BUFFER_BYTES: usize = 4 * 1024;
+/// What a socket that does not take it may be handed at once, as a multiple of the larger of queue and frame. Who writes stops
+/// long before; what is not taken here would be lost, and ends the socket.
+const WRITE_BUFFERS_MAX: usize = 8;
 /// How long a closed socket may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -37,8 +51,8 @@ pub(crate) type Socket = WebSocketStream<Box<dyn Connection>>;
 pub(crate) fn limits(frame_bytes_max: usize, queue_bytes_max: usize) -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
-        .write_buffer_size(READ_BUFFER_BYTES)
-        .max_write_buffer_size(queue_bytes_max.max(2 * frame_bytes_max))
+        .write_buffer_size(WRITE_BUFFER_BYTES)
+        .max_write_buffer_size(WRITE_BUFFERS_MAX.saturating_mul(queue_bytes_max.max(frame_bytes_max)))
         .max_message_size(Some(frame_bytes_max))
         .max_frame_size(Some(frame_bytes_max))
 }

@@ -20,6 +20,7 @@ use crate::edge::guard::Guard;
 use crate::edge::{convert, handshake};
 use crate::node::Node;
 use crate::routes::outcome::Failure;
+use crate::socket::wire::WebSocket;
 use crate::socket::{self, Socket, chat};
 
 /// How long writing the 101 may take.
@@ -46,12 +47,14 @@ pub(super) async fn chat(
         convert::edit(&mut answer, edits).map_err(|_| Failure::Internal)?;
     }
     let opening = chat::Opening::prepare(node, head, principal, policies).await?;
+    let dialect = opening.dialect(accepted.speaks, node);
     let stream = steal(session)?;
     let config = socket::limits(node.config.chat.frame_bytes_max, node.config.chat.queue_bytes_max);
     let node = node.clone();
     tokio::spawn(async move {
         if let Some(socket) = upgrade(stream, &answer, config).await {
-            chat::run(node, opening, socket).await;
+            // A task of its own: what the handshake needed goes with this one.
+            tokio::spawn(chat::run(node, opening, WebSocket::new(socket), dialect));
         }
     });
     Ok(())

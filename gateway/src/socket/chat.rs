@@ -1,63 +1,70 @@
 //! One chat socket: frames and events into the connection's state machine, its outputs out into the world.
 //!
-//! The loop never waits for the client: while a write is under way only requests to the stores are taken from the state
+//! The loop never waits for the client: while the wire takes no frame only requests to the stores are taken from the state
 //! machine, whose queue of frames is bounded. What it may do and when is decided in `core::chat::connection`.
 
 mod opening;
 mod perform;
 
+use std::future::poll_fn;
 use std::num::NonZeroU16;
-use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream::{FuturesOrdered, FuturesUnordered, SplitSink, SplitStream};
-use futures::{Sink, SinkExt, StreamExt};
+use futures::StreamExt;
+use futures::stream::{FuturesOrdered, FuturesUnordered};
 use gateway_core::chat::code::CloseCode;
-use gateway_core::chat::connection::{Connection, ConnectionLimits, Output};
-use gateway_core::chat::event::Event;
+use gateway_core::chat::connection::{Connection, ConnectionLimits, Output, TokenCheck};
+use gateway_core::chat::event::{Event, Heard};
 use gateway_core::chat::frame::FrameLimits;
-use gateway_core::ports::Subscription;
-use tokio::time::{Instant, sleep_until};
-use tokio_tungstenite::tungstenite::protocol::CloseFrame;
-use tokio_tungstenite::tungstenite::{Error as WsError, Message};
+use gateway_core::time::UnixMillis;
+use prometheus::IntGauge;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, sleep_until, timeout};
 
 pub(crate) use self::opening::Opening;
-use self::perform::{Ask, Done, Performer};
+pub(crate) use self::perform::{Ask, Done, Performer};
 use crate::clock;
 use crate::node::Node;
-use crate::socket::{Socket, close_for, finish};
+use crate::socket::dialect::Dialect;
+use crate::socket::hub::{Post, Seat};
+use crate::socket::wire::{Turn, Wire};
 
-/// How long a flush may take before the client counts as gone.
-const FLUSH_MAX: Duration = Duration::from_secs(10);
+/// How long what was handed to the wire may take to leave before its client counts as slow.
+const STUCK_MAX: Duration = Duration::from_secs(10);
+/// How long what a client asked for before it left may take.
+const WIND_UP_MAX: Duration = Duration::from_secs(2);
 
-/// Runs a socket to its end.
-pub(crate) async fn run(node: Arc<Node>, opening: Opening, socket: Socket) {
+/// How exactly the times of the state machine translate into the runtime's.
+const CLOCK_GRAIN: Duration = Duration::from_millis(2);
+
+/// Runs a connection over `wire` to its end.
+///
+/// What a socket keeps is one allocation, and the future around it holds no more than what it waits for: thousands of both lie
+/// idle on a node.
+pub(crate) fn run<W: Wire + 'static>(node: Arc<Node>, opening: Opening, wire: W, dialect: Dialect) -> impl Future<Output = ()> + Send {
+    let Opening { start, seat, permit, judge } = opening;
     let gauge = node.metrics.connections.with_label_values(&["chat"]);
     gauge.inc();
-    let Opening { start, subscription, permit, judge } = opening;
-    let performer = Performer::new(node.clone(), &start, judge);
-    let connection = Connection::new(start, limits(&node), clock::now());
-    let (sink, stream) = socket.split();
-    let chat = Chat {
-        connection,
-        performer: performer.clone(),
-        asks: FuturesUnordered::new(),
-        openings: FuturesOrdered::new(),
-        writer: Writer { sink, flush_by: None },
-    };
-    let frame = chat.run(&node, stream, subscription).await;
-    performer.leave().await;
-    if let Some((sink, stream, frame)) = frame
-        && let Ok(socket) = sink.reunite(stream)
-    {
-        finish(socket, frame).await;
-    }
-    drop(permit);
-    gauge.dec();
+    seat.speak_for(start.conn_id.as_str());
+    Box::new(Chat {
+        performer: Performer::new(node.clone(), &start, judge),
+        connection: Connection::new(start, limits(&node), clock::now()),
+        node,
+        wire,
+        dialect,
+        asks: Asks::default(),
+        seat,
+        handed_over: None,
+        permit,
+        gauge,
+    })
+    .live()
 }
 
-fn limits(node: &Node) -> ConnectionLimits {
+/// What one connection of `node` may use.
+pub(crate) fn limits(node: &Node) -> ConnectionLimits {
     let chat = &node.config.chat;
     ConnectionLimits {
         frame: FrameLimits { bytes_max: chat.frame_bytes_max, page_max: chat.page_max, ..FrameLimits::default() },
@@ -65,189 +72,258 @@ fn limits(node: &Node) -> ConnectionLimits {
         heartbeat: chat.heartbeat,
         position_check: chat.position_check,
         queue_bytes_max: chat.queue_bytes_max,
+        guard: chat.guard,
+        reconnect_within: node.switchboard.gate.spread(node.sockets.open()),
         ..ConnectionLimits::default()
     }
 }
 
-struct Chat {
+struct Chat<W> {
+    node: Arc<Node>,
     connection: Connection,
     performer: Performer,
-    /// Requests to the stores under way; the state machine bounds each kind.
-    asks: FuturesUnordered<Ask>,
-    /// Session openings, whose answers must keep the order of the requests.
-    openings: FuturesOrdered<Ask>,
-    writer: Writer,
+    wire: W,
+    dialect: Dialect,
+    asks: Asks,
+    seat: Seat,
+    /// When the socket closes because the node hands its connections over.
+    handed_over: Option<Instant>,
+    permit: OwnedSemaphorePermit,
+    gauge: IntGauge,
 }
 
-/// What is left when a socket ends: both halves, and the close frame to say goodbye with.
-type Ended = Option<(SplitSink<Socket, Message>, SplitStream<Socket>, Option<CloseFrame>)>;
+/// Requests to the stores under way; the state machine bounds each kind.
+#[derive(Default)]
+struct Asks {
+    any: FuturesUnordered<Ask>,
+    /// Those whose answers must keep the order of the requests, made when one is needed.
+    openings: Option<Box<FuturesOrdered<Ask>>>,
+    nonces: Option<Box<FuturesOrdered<Ask>>>,
+}
 
-impl Chat {
-    async fn run(mut self, node: &Node, mut stream: SplitStream<Socket>, mut subscription: Box<dyn Subscription>) -> Ended {
-        let mut drain = node.drain.watch();
-        let mut handed_over = None;
+/// What a loop wakes up for.
+#[allow(clippy::large_enum_variant, reason = "one at a time, on its way from one line to the next")]
+enum Input {
+    Turn(Turn),
+    Post(Post),
+    Done(Done),
+    Alarm,
+}
+
+impl<W: Wire> Chat<W> {
+    async fn live(mut self: Box<Self>) {
+        let code = self.talk().await;
+        let label = code.map_or_else(|| "none".to_owned(), |code| code.number().to_string());
+        self.node.metrics.chat_closed.with_label_values(&[&*label]).inc();
+        if code.is_none() {
+            let _ = timeout(WIND_UP_MAX, Box::pin(self.wind_up())).await;
+        }
+        // What was asked and has not been answered is given up, and nothing is heard any more.
+        let Self { performer, wire, permit, gauge, asks, seat, .. } = *self;
+        drop((asks, seat));
+        // A goodbye must not wait for a store that is away, and presence not for a client that does not answer.
+        Box::pin(async move { tokio::join!(performer.leave(), wire.close(code)) }).await;
+        drop(permit);
+        gauge.dec();
+    }
+
+    /// The code it ended with; `None` when the client ended it.
+    async fn talk(&mut self) -> Option<CloseCode> {
         let mut next_beat = Instant::now();
+        let mut alarm = pin!(sleep_until(next_beat));
         loop {
             if let Some(code) = self.pump() {
-                let frame = CloseFrame { code: code.number().into(), reason: code.reason().into() };
-                return Some((self.writer.sink, stream, Some(frame)));
+                return Some(code);
             }
-            let due = self.connection.poll_timeout().map_or(next_beat, |at| next_beat.min(instant(at)));
-            let due = handed_over.map_or(due, |at| due.min(at));
-            let due = self.writer.flush_by.map_or(due, |at| due.min(at));
-            // Every branch is cancel safe: streams and subscriptions keep what was not returned, a flush goes on where it
-            // was, and asks stay in their sets.
-            tokio::select! {
-                frame = stream.next(), if !self.connection.is_congested() => {
-                    match frame {
-                        Some(Ok(message)) => if !self.heard(message) {
-                            return Some((self.writer.sink, stream, None));
-                        },
-                        Some(Err(error)) => return Some((self.writer.sink, stream, close_for(&error))),
-                        None => return None,
-                    }
+            let stuck_at = self.wire.stuck_since().map(|since| since + STUCK_MAX);
+            let due = [self.connection.poll_timeout(), self.dialect.poll_timeout()].into_iter().flatten().min().map(instant);
+            let due = [due, stuck_at, self.handed_over].into_iter().flatten().fold(next_beat, Instant::min);
+            // A timer is cheap to leave and dear to move: the clock's grain is not worth it.
+            if alarm.is_elapsed() || due + CLOCK_GRAIN < alarm.deadline() || due > alarm.deadline() + CLOCK_GRAIN {
+                alarm.as_mut().reset(due);
+            }
+            let input = {
+                // Cancel safe: streams, wires and seats keep what they did not return, and asks stay in their sets.
+                let Self { connection, asks, seat, wire, dialect, .. } = &mut *self;
+                let listen = !connection.is_congested() && dialect.listens();
+                tokio::select! {
+                    turn = poll_fn(|cx| wire.poll_turn(listen, cx)) => Input::Turn(turn),
+                    post = poll_fn(|cx| seat.poll_post(cx)) => Input::Post(post),
+                    Some(done) = asks.any.next() => Input::Done(done),
+                    Some(done) = next(&mut asks.openings) => Input::Done(done),
+                    Some(done) = next(&mut asks.nonces) => Input::Done(done),
+                    () = alarm.as_mut() => Input::Alarm,
                 }
-                payload = subscription.next() => match payload {
-                    Some(payload) => self.event(node, &payload),
-                    // The bus is gone for good; position checks go on finding messages, on another node better.
-                    None => self.connection.close(CloseCode::Restart),
-                },
-                Some(done) = self.asks.next() => self.done(done),
-                Some(done) = self.openings.next() => self.done(done),
-                flushed = self.writer.flush(), if self.writer.flush_by.is_some() => if flushed.is_err() {
-                    return None;
-                },
-                _ = drain.wait_for(|draining| *draining), if handed_over.is_none() => {
-                    // Spread over a third of the time, so that the other nodes are not stormed at once.
-                    let patience = node.config.node.drain / 2;
-                    let after = patience.mul_f64(rand::random::<f64>() * 0.6);
-                    self.connection.handle_drain(after, clock::now());
-                    handed_over = Some(Instant::now() + patience);
+            };
+            let now = clock::now();
+            match input {
+                Input::Turn(Turn::Text(text)) => {
+                    let Self { dialect, connection, .. } = &mut *self;
+                    dialect.hear(&text, connection, now);
                 }
-                () = sleep_until(due) => {
-                    let now = Instant::now();
-                    if self.writer.flush_by.is_some_and(|at| at <= now) {
-                        return None;
+                Input::Turn(Turn::Alive) => self.connection.handle_pong(now),
+                Input::Turn(Turn::Binary) => self.connection.close(CloseCode::Unsupported),
+                Input::Turn(Turn::Written) => {}
+                Input::Turn(Turn::Over) => return None,
+                Input::Post(post) => self.post(post),
+                Input::Done(done) => self.done(done),
+                Input::Alarm => {
+                    let at = Instant::now();
+                    if self.wire.stuck_since().is_some_and(|since| since + STUCK_MAX <= at) {
+                        return Some(CloseCode::Slow);
                     }
-                    if next_beat <= now {
-                        self.asks.push(self.performer.beat());
-                        next_beat = now + node.config.chat.heartbeat;
+                    if next_beat <= at {
+                        self.asks.any.push(self.performer.beat());
+                        next_beat = at + self.node.config.chat.heartbeat;
                     }
-                    if handed_over.is_some_and(|at| at <= now) {
+                    if self.handed_over.is_some_and(|due| due <= at) {
                         self.connection.close(CloseCode::Migrate);
-                        handed_over = Some(now + node.config.node.drain);
+                        self.handed_over = Some(at + self.node.config.node.drain);
                     }
-                    self.connection.handle_timeout(clock::now());
+                    let Self { dialect, connection, .. } = &mut *self;
+                    connection.handle_timeout(now);
+                    dialect.wake(connection, now);
                 }
             }
+        }
+    }
+
+    /// Carries out what the client asked for before it left: it may not come back to ask again.
+    async fn wind_up(&mut self) {
+        loop {
+            while let Some(ask) = self.connection.poll_ask() {
+                self.ask(ask);
+            }
+            let Asks { any, openings, nonces } = &mut self.asks;
+            let done = tokio::select! {
+                Some(done) = any.next() => done,
+                Some(done) = next(openings) => done,
+                Some(done) = next(nonces) => done,
+                else => return,
+            };
+            self.done(done);
         }
     }
 
     /// Performs what the state machine wants now; a close code ends the socket.
     fn pump(&mut self) -> Option<CloseCode> {
         loop {
-            let output = if self.writer.flush_by.is_some() { self.connection.poll_ask() } else { self.connection.poll_output() };
-            let message = match output? {
-                Output::Close(code) => return Some(code),
-                Output::Write(text) => Message::text(text),
-                Output::Ping => Message::Ping(bytes::Bytes::new()),
-                Output::OpenSession { shop, subject } => {
-                    self.openings.push_back(self.performer.open_session(shop, subject));
+            let Self { connection, asks, wire, dialect, .. } = &mut *self;
+            let output = if wire.has_room() {
+                if let Some(frame) = dialect.poll_frame() {
+                    wire.write(frame);
                     continue;
                 }
-                ask @ (Output::Enqueue { .. }
+                // Whoever takes its leave may have asked for something just before.
+                if let Some(code) = dialect.closes_with().filter(|code| *code != CloseCode::Normal || asks.any.is_empty()) {
+                    connection.close(code);
+                }
+                connection.poll_output()
+            } else {
+                connection.poll_ask()
+            };
+            match output? {
+                Output::Close(code) => return Some(code),
+                Output::Write(frame) => {
+                    if let Some(frame) = dialect.tell(frame, connection, clock::now()) {
+                        wire.write(frame);
+                    }
+                }
+                Output::Ping => wire.ping(),
+                ask @ (Output::OpenSession { .. }
+                | Output::UseNonce { .. }
                 | Output::ReadPage { .. }
+                | Output::Enqueue { .. }
                 | Output::ReadTops(_)
                 | Output::ReadSession(_)
-                | Output::MarkRead { .. }
+                | Output::Mark(_)
+                | Output::CloseSession(_)
+                | Output::Transfer { .. }
+                | Output::SetState { .. }
                 | Output::VerifyToken(_)
                 | Output::ReadNotices
-                | Output::Publish { .. }) => {
-                    self.asks.push(self.performer.ask(ask));
-                    continue;
-                }
-            };
-            if self.writer.start(message).is_err() {
-                // The next read or flush finds out why and ends the socket.
-                self.writer.flush_by = Some(Instant::now());
+                | Output::Publish { .. }) => self.ask(ask),
             }
         }
     }
 
-    /// A frame arrived; false when the client said goodbye.
-    fn heard(&mut self, message: Message) -> bool {
-        match message {
-            Message::Text(text) => self.connection.handle_text(&text, clock::now()),
-            Message::Binary(_) => self.connection.close(CloseCode::Unsupported),
-            Message::Pong(_) => self.connection.handle_pong(clock::now()),
-            // The protocol layer has queued the pong; it leaves with the next flush.
-            Message::Ping(_) => {
-                self.connection.handle_pong(clock::now());
-                self.writer.flush_soon();
+    /// Performs a request to the world.
+    fn ask(&mut self, output: Output) {
+        let Self { connection, performer, asks, .. } = self;
+        match output {
+            // The wire's, which the pump serves.
+            Output::Write(_) | Output::Ping | Output::Close(_) => {}
+            opening @ Output::OpenSession { .. } => asks.openings.get_or_insert_default().push_back(performer.ask(opening, None)),
+            nonce @ Output::UseNonce { .. } => asks.nonces.get_or_insert_default().push_back(performer.ask(nonce, None)),
+            read @ Output::ReadPage { session, .. } => {
+                let known = connection.known_top(session);
+                asks.any.push(performer.ask(read, known));
             }
-            Message::Close(_) => return false,
-            Message::Frame(_) => {}
+            ask @ (Output::Enqueue { .. }
+            | Output::ReadTops(_)
+            | Output::ReadSession(_)
+            | Output::Mark(_)
+            | Output::CloseSession(_)
+            | Output::Transfer { .. }
+            | Output::SetState { .. }
+            | Output::VerifyToken(_)
+            | Output::ReadNotices
+            | Output::Publish { .. }) => asks.any.push(performer.ask(ask, None)),
         }
-        true
     }
 
-    fn event(&mut self, node: &Node, payload: &[u8]) {
-        match Event::decode(payload) {
-            Ok(event) => {
-                let now = clock::now();
-                if let Event::Stored { message, dup: false, origin, .. } = &event
-                    && origin != self.connection.conn_id().as_str()
-                {
-                    node.metrics.chat_deliver_seconds.with_label_values::<&str>(&[]).observe(now.since(message.at).as_secs_f64());
-                }
-                self.connection.handle_event(event, now);
+    fn post(&mut self, post: Post) {
+        let (node, now) = (&self.node, clock::now());
+        match post {
+            Post::Heard(heard) => {
+                self.observe(&heard);
+                self.connection.handle_event(&heard, now);
             }
-            Err(error) => tracing::warn!(%error, "a message on the bus is no event"),
+            Post::Lost => {
+                node.metrics.chat_lost.inc();
+                self.connection.handle_loss();
+            }
+            Post::Revoked => self.connection.revoke(),
+            Post::Drain => {
+                // Spread over a part of the time, so that the other nodes are not stormed at once.
+                let patience = node.config.node.drain / 2;
+                let spread = node.switchboard.gate.spread(node.sockets.open()).min(patience.mul_f64(0.6));
+                self.connection.handle_drain(spread.mul_f64(0.5 + 0.5 * rand::random::<f64>()), now);
+                self.handed_over = Some(Instant::now() + patience);
+            }
+        }
+    }
+
+    fn observe(&self, heard: &Heard) {
+        if let Event::Stored { message, dup: false, origin, .. } = &heard.event
+            && origin != self.connection.conn_id().as_str()
+        {
+            self.node.metrics.chat_deliver_seconds.with_label_values::<&str>(&[]).observe(clock::now().since(message.at).as_secs_f64());
         }
     }
 
     fn done(&mut self, done: Done) {
         let now = clock::now();
-        match done {
-            Done::Nothing => {}
-            Done::Sent(id, outcome) => self.connection.handle_send_outcome(&id, outcome, now),
-            Done::Page(session, page, answer) => self.connection.handle_page(session, page, answer, now),
-            Done::Tops(answer) => self.connection.handle_tops(answer, now),
-            Done::Session(session, answer) => self.connection.handle_session(session, answer, now),
-            Done::Read(session, seq, answer) => self.connection.handle_read_mark(session, seq, answer, now),
-            Done::Opened(answer) => self.connection.handle_opened(answer, now),
-            Done::Notices(answer) => self.connection.handle_notices(answer, now),
-            Done::Token(check) => self.connection.handle_token(check, now),
+        let Done::Token(check) = done else {
+            return done.tell(&mut self.connection, now);
+        };
+        if let TokenCheck::Valid(principal) = &check {
+            self.seat.renew(principal.token_id.clone());
+            // Revoked while it was verified: the word of it was for the former token.
+            if self.node.verifier.revokes(principal) {
+                self.connection.revoke();
+            }
         }
+        self.connection.handle_token(check, now);
     }
 }
 
-/// The writing half: frames are handed over until a flush is due, then one flush runs until it is done.
-struct Writer {
-    sink: SplitSink<Socket, Message>,
-    /// While a flush is under way: when it must be done.
-    flush_by: Option<Instant>,
-}
-
-impl Writer {
-    fn start(&mut self, message: Message) -> Result<(), WsError> {
-        Pin::new(&mut self.sink).start_send(message)?;
-        self.flush_soon();
-        Ok(())
-    }
-
-    fn flush_soon(&mut self) {
-        self.flush_by.get_or_insert_with(|| Instant::now() + FLUSH_MAX);
-    }
-
-    async fn flush(&mut self) -> Result<(), WsError> {
-        self.sink.flush().await?;
-        self.flush_by = None;
-        Ok(())
-    }
+/// The next answer of requests whose order counts. Cancel safe: what is not returned stays.
+async fn next(asks: &mut Option<Box<FuturesOrdered<Ask>>>) -> Option<Done> {
+    asks.as_mut()?.next().await
 }
 
 /// The runtime's instant for a time of day.
-fn instant(at: gateway_core::time::UnixMillis) -> Instant {
+fn instant(at: UnixMillis) -> Instant {
     Instant::now() + at.since(clock::now())
 }

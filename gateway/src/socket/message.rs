@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use gateway_core::chat::code::ErrorCode;
 use gateway_core::chat::frame::ErrorFrame;
-use gateway_core::chat::{Party, Send, Side as Of};
+use gateway_core::chat::{Fingerprint, Party, Send, Side as Of};
 use gateway_core::config::SocketRule;
 use gateway_core::id::{ClientMsgId, PrincipalId, ShopId};
 use gateway_core::policy::chain::{self, ChainState, Subject};
@@ -25,7 +25,7 @@ use crate::witness::Witness;
 const PATH: &str = "/ws/chat";
 
 /// Who a bot's messages are from. The ledger takes it for a member of every shop.
-const BOT: &str = "bot";
+pub(super) const BOT: &str = "bot";
 
 /// Judges the messages of one socket.
 pub(crate) struct Judge {
@@ -112,6 +112,7 @@ pub(crate) fn answer(send: &Send, shop: ShopId, text: String) -> Option<Send> {
         session: send.session,
         sender: Party { side: Of::Agent, id: PrincipalId::parse(BOT).ok()?, shop: Some(shop) },
         client_msg_id: ClientMsgId::parse(&format!("{BOT}-{}", &Digest::of(name.as_bytes()).as_str()[..32])).ok()?,
+        fingerprint: Fingerprint::of("text", &text),
         kind: "text".to_owned(),
         content: text,
         origin: BOT.to_owned(),
@@ -173,6 +174,7 @@ mod tests {
             client_msg_id: ClientMsgId::parse(client_msg_id).unwrap(),
             kind: "text".into(),
             content: "?".into(),
+            fingerprint: Fingerprint::of("text", "?"),
             origin: "c".into(),
             bot: false,
         }
