@@ -9,6 +9,7 @@ mod guard;
 mod handshake;
 pub(crate) mod listener;
 mod respond;
+mod streaming;
 mod takeover;
 
 use std::sync::Arc;
@@ -30,13 +31,16 @@ use pingora_core::{Error, ErrorSource, ErrorType};
 use pingora_http::{RequestHeader, ResponseHeader};
 use pingora_proxy::{FailToProxy, ProxyHttp, Session};
 use rand::Rng;
+use tokio::sync::mpsc;
 
 use crate::clock;
 use crate::decisions::{RequestRecord, Verdicts};
 use crate::edge::guard::{Course, Guard};
 use crate::edge::listener::HeadArrived;
+use crate::fallback;
 use crate::health;
 use crate::node::Node;
+use crate::routes::chat::Question;
 use crate::routes::outcome::{Failure, Outcome};
 use crate::routes::proxy::Upstreams;
 use crate::routes::{Target, demo, seckill};
@@ -69,6 +73,7 @@ pub(crate) struct Exchange {
 /// How request_filter goes on.
 enum Next {
     Answer(Outcome),
+    Stream(mpsc::Receiver<Bytes>),
     Upstream,
     TakenOver,
 }
@@ -135,6 +140,30 @@ impl Edge {
                 takeover::chat(&self.node, session, head, &mut guard, &exchange.policies).await?;
                 Ok(Next::TakenOver)
             }
+            Target::Chat(question) => {
+                let body = match question {
+                    Question::Open | Question::Send | Question::Read | Question::Frame => {
+                        match convert::body(session, &node.config.edge).await {
+                            Ok(body) => body,
+                            Err(failure) => return Err(guard.charged(failure).await),
+                        }
+                    }
+                    Question::Sessions | Question::Messages | Question::Waiting | Question::Agents | Question::Events => Bytes::new(),
+                };
+                guard.charge().await?;
+                let caller = fallback::Caller { node: &self.node, head, principal: guard.principal()?, policies: &exchange.policies };
+                match question {
+                    Question::Events => Ok(Next::Stream(fallback::events::open(caller).await?)),
+                    Question::Sessions
+                    | Question::Messages
+                    | Question::Waiting
+                    | Question::Agents
+                    | Question::Open
+                    | Question::Send
+                    | Question::Read
+                    | Question::Frame => Ok(Next::Answer(fallback::answer(caller, question, &body).await?)),
+                }
+            }
             Target::Demo(path) => {
                 guard.charge().await?;
                 Ok(Next::Answer(demo::answer(node, head, &path).await?))
@@ -181,6 +210,27 @@ impl Edge {
             convert::linger(session).await;
         }
         Ok(())
+    }
+
+    /// Answers with a stream, unless the response phase has something against it.
+    async fn stream(&self, session: &mut Session, exchange: &mut Exchange, parts: mpsc::Receiver<Bytes>) -> pingora_core::Result<()> {
+        let mut head = streaming::head(session, &exchange.trace_id)?;
+        if let Some(request) = &exchange.head {
+            let mut guard = Guard::new(&self.node, &*exchange.policies, &mut exchange.chain, request);
+            if guard.judges_responses() {
+                match guard.response(&convert::judged(&head)).await {
+                    Ok(edits) => convert::edit(&mut head, edits)?,
+                    Err(refused) => {
+                        drop(parts);
+                        return self.answer(session, exchange, &Err(refused)).await;
+                    }
+                }
+            }
+        }
+        exchange.answered = 200;
+        session.set_keepalive(None);
+        session.write_response_header(head, false).await?;
+        streaming::relay(session, parts).await
     }
 
     fn log(&self, session: &Session, exchange: &mut Exchange, error: Option<&Error>) {
@@ -258,6 +308,10 @@ impl ProxyHttp for Edge {
             Ok(Next::Upstream) => return Ok(false),
             Ok(Next::TakenOver) => {
                 exchange.answered = 101;
+                return Ok(true);
+            }
+            Ok(Next::Stream(parts)) => {
+                self.stream(session, exchange, parts).await?;
                 return Ok(true);
             }
             Ok(Next::Answer(outcome)) => Ok(outcome),

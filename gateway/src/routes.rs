@@ -1,5 +1,6 @@
 //! Where a request goes after the policies let it through. Thin: parse, call the core through ports, return an outcome.
 
+pub(crate) mod chat;
 pub(crate) mod demo;
 pub(crate) mod outcome;
 pub(crate) mod proxy;
@@ -18,6 +19,8 @@ pub(crate) enum Target {
     Cancel(String),
     /// `GET /ws/chat` or `GET /im/{token}`.
     ChatSocket,
+    /// The chat without a WebSocket: a path under `/api/chat/`.
+    Chat(chat::Question),
     /// A file or the state of the demo shop.
     Demo(String),
     /// A configured route.
@@ -41,6 +44,7 @@ impl Target {
             Self::Result(_) => "seckill.result",
             Self::Cancel(_) => "seckill.cancel",
             Self::ChatSocket => "chat.socket",
+            Self::Chat(question) => question.label(),
             Self::Demo(_) => "demo",
             Self::Upstream { route, .. } => route,
             Self::WrongMethod(_) | Self::Nothing => "none",
@@ -67,6 +71,9 @@ impl Target {
         }
         if path == "/ws/chat" || path.strip_prefix("/im/").is_some_and(|token| !token.is_empty() && !token.contains('/')) {
             return own("GET", Self::ChatSocket);
+        }
+        if let Some(found) = chat::Question::find(path, method) {
+            return found.map_or_else(Self::WrongMethod, Self::Chat);
         }
         if demo && (path == "/" || path == "/desk" || path.starts_with("/demo/")) {
             return own("GET", Self::Demo(path.to_owned()));

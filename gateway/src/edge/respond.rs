@@ -2,10 +2,13 @@
 //!
 //! No other place of the gateway chooses a status code, save a policy's verdict, which arrives here as a refusal.
 
+use std::time::Duration;
+
 use bytes::Bytes;
+use gateway_core::chat::code::ErrorCode;
 use serde_json::{Map, Value, json};
 
-use crate::routes::outcome::{Failure, Outcome};
+use crate::routes::outcome::{Failure, Outcome, Rejected};
 
 /// A complete answer of the gateway itself.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,14 +94,49 @@ fn row(failure: &Failure) -> (u16, &str, &str, Option<u64>) {
         Failure::TooLarge => (413, "TOO_LARGE", "the body is too large", None),
         Failure::UpgradeRequired => (426, "UPGRADE_REQUIRED", "this path speaks WebSocket version 13 over HTTP/1.1", None),
         Failure::HeadTooLarge => (431, "HEADERS_TOO_LARGE", "the request head is too large", None),
+        Failure::Chat(rejected) => (chat_status(rejected), &rejected.code, &rejected.message, rejected.retry_after_ms),
         Failure::Refused(refusal) => (refusal.status, &refusal.code, &refusal.message, refusal.retry_after_ms),
         Failure::Internal => (500, "INTERNAL", "something went wrong here", None),
         Failure::UpstreamFailed => (502, "UPSTREAM_FAILED", "the service behind this path did not answer", Some(1_000)),
         Failure::NotReady => (503, "NOT_READY", "抢购准备中", Some(1_000)),
         Failure::Unavailable(_) => (503, "UNAVAILABLE", "a service this needs is away", Some(1_000)),
         Failure::Overloaded => (503, "OVERLOADED", "too many requests at once", Some(1_000)),
+        Failure::Crowded(after) => (503, "OVERLOADED", "too many sockets at once", Some(millis(*after))),
         Failure::Draining => (503, "DRAINING", "this node is going away", Some(200)),
         Failure::UpstreamTimeout => (504, "UPSTREAM_TIMEOUT", "the service behind this path took too long", Some(1_000)),
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The status of what a socket would answer with an error frame. A code that is none of the protocol's is a policy's.
+fn chat_status(rejected: &Rejected) -> u16 {
+    match ErrorCode::parse(&rejected.code) {
+        Some(ErrorCode::Internal | ErrorCode::NotDurable | ErrorCode::Degraded | ErrorCode::BusyReplay) => 503,
+        Some(ErrorCode::RateLimited) => 429,
+        Some(
+            ErrorCode::BadJson
+            | ErrorCode::BadRequest
+            | ErrorCode::UnknownType
+            | ErrorCode::EmptyContent
+            | ErrorCode::ResumeAmbiguous
+            | ErrorCode::StaleTimestamp,
+        ) => 400,
+        Some(ErrorCode::TokenExpired) => 401,
+        Some(ErrorCode::Forbidden) => 403,
+        Some(ErrorCode::NotFound) => 404,
+        Some(
+            ErrorCode::SessionClosed
+            | ErrorCode::ClientMsgIdConflict
+            | ErrorCode::AckOutOfRange
+            | ErrorCode::ReplayedNonce
+            | ErrorCode::SetAside,
+        ) => 409,
+        Some(ErrorCode::TooLarge) => 413,
+        None if rejected.temporary => 429,
+        None => 403,
     }
 }
 
@@ -166,6 +204,25 @@ mod tests {
         assert_eq!(reply.status, 429);
         assert!(reply.headers.contains(&("retry-after", "2".into())));
         assert!(std::str::from_utf8(&reply.body).unwrap().contains(r#""retryAfterMs":1200"#));
+    }
+
+    #[test]
+    fn whoever_finds_a_node_full_is_told_when_to_come_back() {
+        let reply = super::refusal(&Failure::Crowded(Duration::from_millis(2_300)), "t1");
+        assert_eq!(reply.status, 503);
+        assert!(reply.headers.contains(&("retry-after", "3".into())));
+        assert!(std::str::from_utf8(&reply.body).unwrap().contains(r#""retryAfterMs":2300"#));
+    }
+
+    #[test]
+    fn what_the_chat_refuses_for_now_may_be_tried_again() {
+        for code in ErrorCode::ALL {
+            let (message, temporary) = (code.message().to_owned(), code.is_temporary());
+            let status = chat_status(&Rejected { code: code.as_str().to_owned(), message, temporary, retry_after_ms: None });
+            assert_eq!(matches!(status, 429 | 503), code.is_temporary(), "{code:?} is {status}");
+        }
+        let own = |temporary| Rejected { code: "NO_LINKS".into(), message: "no".into(), temporary, retry_after_ms: None };
+        assert_eq!((chat_status(&own(false)), chat_status(&own(true))), (403, 429));
     }
 
     #[test]

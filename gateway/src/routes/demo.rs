@@ -35,6 +35,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/demo/i18n.js", SCRIPT, include_str!("../../web/i18n.js")),
     ("/demo/purchase.js", SCRIPT, include_str!("../../web/purchase.js")),
     ("/demo/chat-client.js", SCRIPT, include_str!("../../web/chat-client.js")),
+    ("/demo/chat-events.js", SCRIPT, include_str!("../../web/chat-events.js")),
     ("/demo/chat-state.js", SCRIPT, include_str!("../../web/chat-state.js")),
     ("/demo/product.svg", SVG, include_str!("../../web/product.svg")),
     ("/demo/icon.svg", SVG, include_str!("../../web/icon.svg")),

@@ -1,5 +1,7 @@
 //! What a route can come to, in the words clients see. Which status each has is decided in `edge/respond.rs`.
 
+use std::time::Duration;
+
 use gateway_core::id::OrderNo;
 use gateway_core::policy::Refusal;
 use gateway_core::ports::PortError;
@@ -82,10 +84,14 @@ pub(crate) enum Failure {
     NotReady,
     /// A policy or a budget refused.
     Refused(Refusal),
+    /// The chat did not carry a frame out.
+    Chat(Rejected),
     /// A service is away.
     Unavailable(PortError),
     /// Too much at once for this node.
     Overloaded,
+    /// Too many sockets at once for this node; come back after this.
+    Crowded(Duration),
     /// The node is going away.
     Draining,
     /// No peer of the upstream group answered.
@@ -94,6 +100,20 @@ pub(crate) enum Failure {
     UpstreamTimeout,
     /// A bug of ours; the log has it.
     Internal,
+}
+
+/// What the chat says of a frame it did not carry out: its error frame without the ids, which the client knows.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Rejected {
+    /// One of the codes of `docs/PROTOCOL.md`, or a policy's own.
+    pub code: String,
+    /// A sentence for people.
+    pub message: String,
+    /// Whether the same frame may succeed later.
+    pub temporary: bool,
+    /// Not before this.
+    pub retry_after_ms: Option<u64>,
 }
 
 impl From<PortError> for Failure {

@@ -80,7 +80,7 @@ impl Default for Config {
             optional: Vec::new(),
             token_in_path: owned(&["/im/"]),
             token_in_subprotocol: owned(&["/ws/"]),
-            token_in_query: owned(&["/ws/", "/api/seckill/result/"]),
+            token_in_query: owned(&["/ws/", "/api/seckill/result/", "/api/chat/events"]),
             rules: Vec::new(),
             agents_need_shop: true,
             strip: owned(&["x-user-id", "x-user-role", "x-shop-id", "x-user-scopes"]),

@@ -59,6 +59,8 @@ fn reads_a_token_where_its_path_allows_one() {
         ("/api/x", "token=t.u", "", "UNAUTHENTICATED"),
         ("/api/x", "", protocol, "UNAUTHENTICATED"),
         ("/api/seckill/result/SK1", "token=t.u", "", "u1"),
+        ("/api/chat/events", "token=t.u&lastEventId=9001.1.42", "", "u1"),
+        ("/api/chat/messages", "token=t.u", "", "UNAUTHENTICATED"),
         ("/ws/chat", "token=t.u&last_ack_seq=4", "", "u1"),
         ("/ws/chat", "xtoken=t.u", "", "UNAUTHENTICATED"),
         ("/ws/chat", "", protocol, "u1"),
