@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 use gateway_core::config::Config;
 use gateway_core::id::{Lot, ShopId};
 use gateway_core::policy::chain::Binding;
-use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Notices, Policies, Presence, Registry, SaleLedger};
+use gateway_core::ports::{Admission, Budgets, Bus, ChatLedger, Nonces, Notices, Policies, Presence, Registry, Roaming, SaleLedger, Vault};
 use gateway_core::sale::order_no::OrderKey;
-use gateway_policy::Verifier;
+use gateway_policy::{Lists, Verifier};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::decisions::Decisions;
@@ -19,6 +19,7 @@ use crate::recording::Recorder;
 use crate::rollouts::Rollouts;
 use crate::sale::buying::Buying;
 use crate::sale::catalog::Catalog;
+use crate::socket::switchboard::Switchboard;
 use crate::telemetry::Metrics;
 
 /// The ports of this process. Which adapters stand behind them is known to `wiring` alone.
@@ -34,6 +35,12 @@ pub(crate) struct Ports {
     pub presence: Arc<dyn Presence>,
     /// What users are told outside of conversations.
     pub notices: Arc<dyn Notices>,
+    /// The latest messages of each session.
+    pub roaming: Arc<dyn Roaming>,
+    /// What may be used once.
+    pub nonces: Arc<dyn Nonces>,
+    /// Keys for what only the parties of a session may read.
+    pub vault: Arc<dyn Vault>,
     /// Who wins.
     pub sales: Arc<dyn SaleLedger>,
     /// Where messages get their number.
@@ -80,6 +87,10 @@ pub(crate) struct Node {
     pub drain: Drain,
     /// Open chat sockets.
     pub sockets: Sockets,
+    /// What they share.
+    pub switchboard: Switchboard,
+    /// Lists as the registry has them.
+    pub lists: Arc<Lists>,
     /// Demo data, set in `sluice dev` only.
     pub demo: OnceLock<Demo>,
 }

@@ -18,6 +18,8 @@ use tracing_subscriber::EnvFilter;
 const SECONDS: [f64; 16] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 /// Buckets from 1 µs to 1 s: a warm call of a policy takes one or two, one that is stopped takes what its policy allows.
 const CALL_SECONDS: [f64; 16] = [1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 1e-1, 1.0];
+/// Buckets from a second to a day: people answer people.
+const HUMAN_SECONDS: [f64; 12] = [1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0, 3_600.0, 14_400.0, 86_400.0];
 /// Batches hold 1 to 64 attempts.
 const BATCH: [f64; 7] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 
@@ -135,8 +137,30 @@ metrics! {
     chat_accept_seconds: HistogramVec = seconds("chat_accept_seconds", "From socket to announced commit.", &[]);
     /// From commit to the write on a receiver's socket.
     chat_deliver_seconds: HistogramVec = seconds("chat_deliver_seconds", "From commit to a receiver's socket.", &[]);
+    /// Messages that the ledger cannot take, on the compensation list.
+    chat_set_aside: IntCounter = IntCounter::new("chat_set_aside_total", "Chat messages that became compensations.");
     /// Messages read again from storage for a socket that was behind.
     chat_replayed: IntCounter = IntCounter::new("chat_replayed_total", "Messages replayed from storage.");
+    /// Chat messages that went to the ledger without the queue.
+    chat_direct: IntCounter = IntCounter::new("chat_direct_total", "Chat messages committed while the queue was away.");
+    /// Chat sockets that ended, by the close code they were told; `none`, the client ended it.
+    chat_closed: IntCounterVec = counters("chat_closed_total", "Chat sockets that ended.", &["code"]);
+    /// Times a socket was told to compare its positions because events had been lost on the way to it.
+    chat_lost: IntCounter = IntCounter::new("chat_lost_total", "Times that events for a socket were lost inside.");
+    /// Answers of bots left out because the queue of their shop was long, or away.
+    chat_bot_dropped: IntCounter = IntCounter::new("chat_bot_dropped_total", "Answers of bots that were left out.");
+    /// Queued messages of the shops whose bots speak: those above `chat.backlog_max` are `long`, the others `short`.
+    chat_queue_depth: IntGaugeVec = gauges("chat_queue_depth", "Queued chat messages of shops with bots.", &["shop_class"]);
+    /// How long users waited for a person's first answer and for each later one, and how long sessions were open, by clock.
+    chat_response_seconds: HistogramVec = HistogramVec::new(
+        HistogramOpts::new("chat_response_seconds", "What the clocks of service levels showed when they stopped.").buckets(HUMAN_SECONDS.to_vec()),
+        &["clock"]);
+    /// Clocks that ran longer than their targets, each told once.
+    chat_overdue: IntCounterVec = counters("chat_overdue_total", "Clocks of service levels that ran too long.", &["clock"]);
+    /// Sessions that changed hands, by reason.
+    chat_handovers: IntCounterVec = counters("chat_handovers_total", "Sessions that changed hands.", &["reason"]);
+    /// Sessions of all shops that nobody serves, as the worker that looks after them counted last.
+    chat_waiting: IntGauge = IntGauge::new("chat_waiting", "Sessions that nobody serves.");
     /// Failed calls to a store.
     store_errors: IntCounterVec = counters("store_errors_total", "Failed calls to a store.", &["store"]);
 }

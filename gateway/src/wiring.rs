@@ -9,8 +9,8 @@ use gateway_core::policy::chain::Binding;
 use gateway_core::ports::{Policies, PolicyStatus, PortError};
 use gateway_core::sale::order_no::OrderKey;
 use gateway_embedded::{
-    Clock, EmbeddedAdmission, EmbeddedBudgets, EmbeddedBus, EmbeddedChatLedger, EmbeddedNotices, EmbeddedPresence, EmbeddedRegistry,
-    EmbeddedSaleLedger,
+    Clock, EmbeddedAdmission, EmbeddedBudgets, EmbeddedBus, EmbeddedChatLedger, EmbeddedNonces, EmbeddedNotices, EmbeddedPresence,
+    EmbeddedRegistry, EmbeddedRoaming, EmbeddedSaleLedger,
 };
 use gateway_policy::{Host, Keys, Lists, PolicySettings, Settings, Verifier, VerifierSettings};
 use gateway_stores::{MysqlSettings, MysqlStore, NatsBus, NatsSettings, RedisSettings, RedisStore};
@@ -27,7 +27,9 @@ use crate::sale::borrowing::Borrowing;
 use crate::sale::buying::Buying;
 use crate::sale::catalog::Catalog;
 use crate::sale::flags::Flags;
+use crate::socket::switchboard::Switchboard;
 use crate::telemetry::Metrics;
+use crate::vault::{Absent, Safe};
 
 /// Where the ports of a process come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +47,15 @@ pub(crate) async fn node(config: Config, backing: Backing) -> anyhow::Result<Arc
         Backing::Embedded => (embedded(), Vec::new()),
         Backing::Services => services(&config, &metrics).await?,
     };
-    let verifier = Arc::new(verifier(&config)?);
+    let ports = if let Some(safe) = Safe::open(&config.vault).await? {
+        safe.watch(config.vault.refresh);
+        dependencies.push(safe.clone());
+        Ports { vault: safe, ..ports }
+    } else {
+        ports
+    };
     let lists = Arc::new(lists(&config)?);
+    let verifier = Arc::new(verifier(&config)?.refusing(lists.clone(), &config.tokens.revoked_list));
     let policies = policies(&config, verifier.clone(), lists.clone(), metrics.clone())?;
     let jwks = match &config.tokens.key {
         TokenKey::JwksUrl(settings) => Some(Jwks::start(settings, verifier.clone(), metrics.clone())?),
@@ -60,7 +69,7 @@ pub(crate) async fn node(config: Config, backing: Backing) -> anyhow::Result<Arc
         node: name.clone(),
         registry: ports.registry.clone(),
         policies: policies.clone(),
-        lists,
+        lists: lists.clone(),
         metrics: metrics.clone(),
         keep: backing == Backing::Services,
     };
@@ -72,6 +81,8 @@ pub(crate) async fn node(config: Config, backing: Backing) -> anyhow::Result<Arc
         catalog,
         bindings: config.policies.iter().map(Binding::from).collect(),
         sockets: Sockets::new(config.chat.sockets_max),
+        switchboard: Switchboard::new(&config.chat, ports.bus.clone(), ports.vault.clone()),
+        lists,
         demo: std::sync::OnceLock::new(),
         health: Health::start(dependencies),
         local_budgets: Arc::new(EmbeddedBudgets::new(Arc::new(clock::now))),
@@ -119,6 +130,9 @@ fn embedded() -> Ports {
         bus: Arc::new(EmbeddedBus::new()),
         presence: Arc::new(EmbeddedPresence::new(clock.clone())),
         notices: Arc::new(EmbeddedNotices::new(clock.clone())),
+        roaming: Arc::new(EmbeddedRoaming::new(clock.clone())),
+        nonces: Arc::new(EmbeddedNonces::new()),
+        vault: Arc::new(Absent),
         sales: Arc::new(EmbeddedSaleLedger::new(clock.clone())),
         chats: Arc::new(EmbeddedChatLedger::new(clock)),
         registry: Arc::new(EmbeddedRegistry::new()),
@@ -149,6 +163,9 @@ async fn services(config: &Config, metrics: &Metrics) -> anyhow::Result<(Ports, 
         bus: nats.clone(),
         presence: redis.clone(),
         notices: redis.clone(),
+        roaming: redis.clone(),
+        nonces: redis.clone(),
+        vault: Arc::new(Absent),
         sales: mysql.clone(),
         chats: mysql.clone(),
         registry: nats.clone(),

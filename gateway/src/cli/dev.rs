@@ -131,6 +131,7 @@ Sluice is up. Everything is in memory: its data ends with this process.
 
   shop         {edge}/
   agent desk   {edge}/desk
+  another      {edge}/desk?agent=a2
   admin        http://{admin}/readyz   (token: {admin_token})
 
   user token   {user}

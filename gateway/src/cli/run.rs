@@ -21,6 +21,7 @@ use crate::edge::echo::Echo;
 use crate::edge::listener::Listener;
 use crate::node::Node;
 use crate::routes::proxy::Upstreams;
+use crate::socket::switchboard;
 use crate::wiring::{self, Backing};
 use crate::{admin, telemetry, worker};
 
@@ -104,6 +105,7 @@ impl Process {
             admin.serve(node.clone()),
             tokio::spawn(refresh_catalog(node.clone())),
             tokio::spawn(node.buying.flags.clone().follow()),
+            tokio::spawn(switchboard::tend(node.clone())),
         ]);
         Ok(Self { node, listeners, background, edge: edge_address, admin: admin_address })
     }
