@@ -1,17 +1,24 @@
-// A `chat.v1` client for browsers: one socket, kept alive, that never shows a message twice, out of order or not at
-// all, and never loses one it was given to send. Depends on nothing but `WebSocket`; draws nothing.
-// The pages listen to its events and read `sessions` and `outbox`. The rules are in `chat-state.js`.
+// A `chat.v1` client for browsers: one connection, kept alive, that never shows a message twice, out of order or not at
+// all, and never loses one it was given to send. Depends on nothing but `WebSocket` and `fetch`; draws nothing.
+// The pages listen to its events and read `sessions` and `outbox`. The rules are in `chat-state.js`; where WebSockets do not
+// get through, `chat-events.js` takes the socket's place.
 //
 // Events (CustomEvent, data in `detail`):
-//   state     {state, code?, retryInMs?}  the connection: idle, connecting, online, waiting, ended
+//   state     {state, transport, code?, retryInMs?}  the connection: idle, connecting, online, waiting, ended
 //   change    {sessionId}                 messages, cursors or unsent messages of a session; null: those without one
 //   sessions  {}                          sessions came, went or changed owner
 //   message   {sessionId, message}        the other side wrote something new
-//   seckill   {orderNo, status}           the result of a flash-sale order
-//   token     {inMs}                      the token expires soon: call `refresh`
+//   typing    {sessionId, by}             the other side is writing
+//   presence  {who, state}                an agent came, went, or says something else of itself
+//   status    {state}                     what this agent says of itself
+//   waiting   {count}                     the waiting line of the agent's shop
+//   overdue   {sessionId, clock, elapsedMs}  a user waits longer than it should
+//   seckill   {orderNo, status, nseq?}    the result of a flash-sale order
+//   token     {inMs}                      the token expires soon; a new one is fetched by itself
 //   problem   {code, message}             the server refused something that belongs to no message
 
-import { Outbox, PAGE, Timeline, backoff, newId, sideOf, verdict } from "./chat-state.js";
+import { EventSocket } from "./chat-events.js";
+import { Fallback, Notices, Outbox, PAGE, Timeline, backoff, newId, positions, sideOf, verdict } from "./chat-state.js";
 
 /** `WebSocket.OPEN`. */
 const OPEN = 1;
@@ -27,6 +34,11 @@ const CURSOR_EVERY_MS = 200;
 const RETRY_MS = 1_000;
 /** First wait after the server asked to come back later. */
 const LATER_MS = 3_000;
+/** The other side counts as writing for this long after it said so, and is told of us this often. */
+const TYPING_MS = 4_000;
+const TYPING_EVERY_MS = 2_500;
+/** Longest wait for a list that is asked for by itself. */
+const LIST_MS = 8_000;
 /** Replays that bring nothing before a gap is taken for one that nothing can fill. */
 const STALLS_MAX = 5;
 
@@ -63,6 +75,12 @@ class Session {
     /** How far the other side has received and read. */
     this.peerReceived = 0;
     this.peerRead = 0;
+    /** Until when the other side counts as writing. */
+    this.typingUntil = 0;
+    /** The clock that runs too long, `{clock, elapsedMs}`; of agents. */
+    this.overdue = null;
+    /** Whether an agent no longer serves it. */
+    this.left = false;
     /** Newest message, for lists; may be known before the timeline is loaded. */
     this.lastMessage = undefined;
     this.timeline = new Timeline(undefined);
@@ -78,10 +96,23 @@ class Session {
 
 export class ChatClient extends EventTarget {
   #url;
+  #events;
   #token;
+  #device;
   #clock;
   #WebSocket;
+  #fetch;
   #socket = null;
+  #probing = null;
+  #fallback = new Fallback();
+  #notices;
+  #guarded;
+  #key = null;
+  #signing = Promise.resolve();
+  /** Server's clock minus ours. */
+  #offset = 0;
+  #greeted = false;
+  #spread;
   #attempt = 0;
   #refusedTokens = 0;
   #heartbeat = HEARTBEAT_MS;
@@ -97,15 +128,34 @@ export class ChatClient extends EventTarget {
    * @param {string} options.url address of `/ws/chat`
    * @param {() => string|Promise<string>} options.token called before each connection; must settle in bounded time
    * @param {{kind: "user"|"agent", id: string}} options.me whose side this is
+   * @param {string|null} [options.events] address of `/api/chat`, for when no WebSocket gets through; null: never
+   * @param {string} [options.device] names this device
+   * @param {number|null} [options.notices] highest `nseq` this device has; null: count from the next one
+   * @param {boolean} [options.guard] give every frame a timestamp and a nonce
    */
-  constructor({ url, token, me, clock = browserClock, WebSocket = globalThis.WebSocket }) {
+  constructor({
+    url, token, me, events = besides(url), device = "", notices = null, guard = false,
+    clock = browserClock, WebSocket = globalThis.WebSocket, fetch = globalThis.fetch?.bind(globalThis),
+  }) {
     super();
-    this.#url = url;
+    this.#url = device ? `${url}${url.includes("?") ? "&" : "?"}device=${encodeURIComponent(device)}` : url;
+    this.#events = events;
     this.#token = token;
+    this.#device = device;
+    this.#notices = new Notices(notices);
+    this.#guarded = guard;
     this.#clock = clock;
     this.#WebSocket = WebSocket;
+    this.#fetch = fetch;
     this.me = me;
     this.state = "idle";
+    /** What carries the frames: `socket` or `events`. */
+    this.transport = "socket";
+    /** Of an agent: what it says of itself, and how many sessions of its shop wait. */
+    this.agentState = undefined;
+    /** Agents by `agent:<id>`, as they were last heard of. */
+    this.presence = new Map();
+    this.waiting = 0;
     /** What a session is opened with when the first message has none. */
     this.subject = "";
     this.sessions = new Map();
@@ -180,9 +230,54 @@ export class ChatClient extends EventTarget {
     this.#write({ type: "refresh", token });
   }
 
-  /** An agent's state: `online`, `busy` or `away`. */
+  /** This side is writing; may be called for every key. */
+  typing(sessionId) {
+    const session = this.sessions.get(sessionId);
+    if (!session || session.closed || this.#timers.has(`typing ${sessionId}`)) return;
+    this.#write({ type: "typing", sessionId });
+    this.#timer(`typing ${sessionId}`, TYPING_EVERY_MS, () => {});
+  }
+
+  /** Takes one of this side's messages back. It is a message of its own: sent until it is accepted or refused. */
+  recall(sessionId, seq) {
+    return this.send(sessionId, seq, "recall");
+  }
+
+  /** An agent's state: `online`, `busy`, `away` or `offline`. */
   status(state) {
-    this.#write({ type: "status", state });
+    this.#request({ type: "status", state });
+  }
+
+  /** Hands a session over: to `agent:<id>`, or back to the line with `waiting`. To oneself: takes it from the line. */
+  transfer(sessionId, to) {
+    this.#request({ type: "transfer", sessionId, to });
+  }
+
+  /** Ends a session for both sides. */
+  close(sessionId) {
+    this.#request({ type: "close", sessionId });
+  }
+
+  /** An agent's shop: the sessions that wait, those that wait longest first. */
+  async line() {
+    const { count, sessions } = await this.#list("waiting");
+    this.waiting = count;
+    return sessions;
+  }
+
+  /** An agent's shop: its agents, with their state and how many sessions they have. */
+  async colleagues() {
+    return (await this.#list("agents")).agents;
+  }
+
+  /** The server's clock, as far as it is known. */
+  now() {
+    return this.#clock.now() + this.#offset;
+  }
+
+  /** Highest number of this party's notices that this device has; null: none yet. */
+  get nseq() {
+    return this.#notices.last;
   }
 
   /** Sum over all sessions. */
@@ -202,6 +297,7 @@ export class ChatClient extends EventTarget {
 
   async #connect() {
     this.#leave(1000);
+    this.transport = this.#events !== null && this.#fallback.byEvents ? "events" : "socket";
     this.#set("connecting");
     // Each attempt has its own marker; an attempt that was overtaken finds another one in its place.
     const attempt = {};
@@ -215,13 +311,63 @@ export class ChatClient extends EventTarget {
       return;
     }
     if (this.#socket !== attempt) return;
-    const socket = new this.#WebSocket(this.#url, ["chat.v1.json", `bearer.${token}`]);
+    try {
+      this.#adopt(this.transport === "events" ? this.#stream(token) : this.#dial(token));
+    } catch {
+      this.#lost(1006); // a page may be forbidden to open sockets at all
+    }
+  }
+
+  #dial(token) {
+    return new this.#WebSocket(this.#url, ["chat.v1.json", `bearer.${token}`]);
+  }
+
+  #stream(token) {
+    const lastEventId = positions(this.sessions.values(), this.#notices.last);
+    return new EventSocket({ url: this.#events, token, device: this.#device, lastEventId, fetch: this.#fetch });
+  }
+
+  #adopt(socket) {
     this.#socket = socket;
     socket.onmessage = (event) => {
       if (this.#socket === socket) this.#hear(event.data);
     };
     socket.onclose = (event) => {
-      if (this.#socket === socket) this.#lost(event.code);
+      if (this.#socket === socket) this.#lost(event.code, event.retryAfterMs);
+    };
+  }
+
+  /** Events do; whether a socket gets through by now is tried beside them, and nothing is left before one has greeted. */
+  async #probe() {
+    const stream = this.#socket;
+    let socket = null;
+    const failed = () => {
+      if (this.#probing !== socket) return;
+      this.#probing = null;
+      if (this.#socket === stream) this.#timer("probe", this.#fallback.probeIn(), () => this.#probe());
+    };
+    try {
+      const token = await this.#token();
+      if (this.#socket !== stream) return;
+      socket = this.#dial(token);
+    } catch {
+      failed();
+      return;
+    }
+    this.#probing = socket;
+    this.#timer("probe", HELLO_DEADLINE_MS, () => {
+      const given = this.#probing;
+      failed();
+      given?.close(4009);
+    });
+    socket.onclose = failed;
+    socket.onmessage = (event) => {
+      if (this.#probing !== socket || this.#socket !== stream) return;
+      this.#probing = null;
+      this.#leave(1000);
+      this.transport = "socket";
+      this.#adopt(socket);
+      this.#hear(event.data);
     };
   }
 
@@ -229,6 +375,11 @@ export class ChatClient extends EventTarget {
   #leave(code) {
     const socket = this.#socket;
     this.#socket = null;
+    this.#probing?.close(code);
+    this.#probing = null;
+    this.#key = null;
+    this.#greeted = false;
+    this.#notices.interrupted();
     for (const timer of this.#timers.values()) this.#clock.cancel(timer);
     this.#timers.clear();
     this.#requests.clear();
@@ -241,7 +392,9 @@ export class ChatClient extends EventTarget {
     if (socket?.close) socket.close(code);
   }
 
-  #lost(code) {
+  #lost(code, retryAfterMs = 0) {
+    const greeted = this.#greeted;
+    if (!greeted) this.#fallback.failed(this.transport, code);
     this.#leave(4009);
     let ruling = verdict(code);
     if (ruling === "token") ruling = ++this.#refusedTokens > 1 ? "stop" : "retry";
@@ -249,8 +402,11 @@ export class ChatClient extends EventTarget {
       this.#set("ended", { code });
       return;
     }
-    const floor = ruling === "later" ? LATER_MS : 0;
-    const retryInMs = floor + backoff(this.#attempt, this.#clock.random());
+    const floor = Math.max(ruling === "later" ? LATER_MS : 0, retryAfterMs);
+    const { random } = this.#clock;
+    // The first attempt comes when the server said, so that many who fell together come back spread out.
+    const first = greeted && this.#attempt === 0 && this.#spread !== undefined;
+    const retryInMs = floor + (first ? Math.round(this.#spread * random()) : backoff(this.#attempt, random()));
     this.#attempt += 1;
     this.#set("waiting", { code, retryInMs });
     this.#timer("retry", retryInMs, () => this.#connect());
@@ -258,7 +414,7 @@ export class ChatClient extends EventTarget {
 
   #set(state, more = {}) {
     this.state = state;
-    this.#emit("state", { state, ...more });
+    this.#emit("state", { state, transport: this.transport, ...more });
     // What was in flight is queued again, and the page shows that.
     if (state !== "connecting") this.#changed(null);
   }
@@ -292,11 +448,17 @@ export class ChatClient extends EventTarget {
       case "replay_end": return this.#replayEnd(frame);
       case "resync": return this.#resync(frame);
       case "read": return this.#read(frame);
-      case "recv": case "delivered": return this.#delivered(frame);
+      case "delivered": return this.#delivered(frame);
       case "assigned": return this.#assigned(frame);
       case "closed": return this.#closed(frame);
-      case "seckill_result": return this.#emit("seckill", frame);
-      case "token_expiring": return this.#emit("token", frame);
+      case "transferred": return this.#transferred(frame);
+      case "status": return this.#stated(frame);
+      case "waiting": return this.#waits(frame);
+      case "overdue": return this.#late(frame);
+      case "typing": return this.#typed(frame);
+      case "presence": return this.#came(frame);
+      case "seckill_result": return this.#notice(frame);
+      case "token_expiring": return void this.#renew(frame);
       case "migrate": return this.#migrate(frame);
       case "error": return this.#error(frame);
       default:
@@ -306,7 +468,13 @@ export class ChatClient extends EventTarget {
 
   #hello(frame) {
     this.#cancel("hello");
+    this.#greeted = true;
+    this.#fallback.worked(this.transport);
     this.#refusedTokens = 0;
+    this.#spread = frame.reconnectMs;
+    this.#offset = (frame.serverTime ?? this.#clock.now()) - this.#clock.now();
+    if (frame.frameKey && this.transport === "socket") this.#key = importKey(frame.frameKey);
+    if (frame.state) this.#stated(frame);
     this.#heartbeat = frame.heartbeat > 0 ? frame.heartbeat : HEARTBEAT_MS;
     this.#quiet = false;
     this.#timer("beat", this.#heartbeat, () => this.#beat());
@@ -319,9 +487,20 @@ export class ChatClient extends EventTarget {
       const session = this.#enter(entry);
       if (session.timeline.loaded) known.push(session);
     }
-    for (const session of this.sessions.values()) if (!listed.has(session.id)) session.closed = true;
+    for (const session of this.sessions.values()) {
+      if (listed.has(session.id)) continue;
+      session.left ||= this.me.kind === "agent" && !session.closed;
+      session.closed = true;
+    }
     this.#set("online");
-    this.#resume(known);
+    if (this.transport === "events") {
+      // The stream begins where the positions it was opened with end.
+      for (const session of known) session.resumedFrom = session.timeline.last;
+      this.#timer("probe", this.#fallback.probeIn(), () => this.#probe());
+    } else {
+      this.#resume(known);
+      if (this.#notices.last !== null) this.#resumeNotices();
+    }
     for (const session of this.sessions.values()) {
       if (session.wanted && !session.timeline.loaded && !session.closed) this.#page(session);
       this.#cursor(session);
@@ -343,6 +522,7 @@ export class ChatClient extends EventTarget {
     const replaced = entry.epoch !== undefined && entry.epoch !== timeline.epoch;
     if (replaced || (timeline.loaded && entry.maxSeq < timeline.last)) this.#restart(session, entry.epoch);
     session.closed = false;
+    session.left = false;
     session.no = entry.sessionNo ?? session.no;
     session.userId = entry.userId ?? session.userId;
     session.agentId = entry.agentId ?? session.agentId;
@@ -355,6 +535,7 @@ export class ChatClient extends EventTarget {
     session.wantAcked = Math.max(session.wantAcked, session.acked);
     session.received = Math.max(session.received, session.acked);
     session.peerRead = Math.max(session.peerRead, entry.peerSeq ?? 0);
+    session.peerReceived = Math.max(session.peerReceived, entry.peerReceived ?? 0, session.peerRead);
     if (!timeline.loaded && entry.maxSeq === 0) timeline.prepend([], false);
     return session;
   }
@@ -382,6 +563,8 @@ export class ChatClient extends EventTarget {
   #place(session, message) {
     const { timeline } = session;
     if (message.epoch !== undefined && message.epoch !== timeline.epoch) this.#restart(session, message.epoch);
+    if (this.#isOurs(message)) session.overdue = null;
+    else session.typingUntil = 0;
     const isNew = message.seq > session.top;
     session.top = Math.max(session.top, message.seq);
     if (isNew && message.type !== "recalled") session.lastMessage = message;
@@ -397,6 +580,10 @@ export class ChatClient extends EventTarget {
     this.#changed(session.id);
   }
 
+  #isMine(by) {
+    return String(by).startsWith(`${this.me.kind}:`);
+  }
+
   #isOurs(message) {
     return sideOf(message) === this.me.kind;
   }
@@ -405,10 +592,10 @@ export class ChatClient extends EventTarget {
     const session = this.sessions.get(frame.sessionId);
     const item = this.outbox.accept(frame.clientMsgId);
     if (session && item) {
-      this.#place(session, {
-        id: frame.id, type: item.type, sessionId: frame.sessionId, seq: frame.seq, epoch: frame.epoch,
-        content: frame.content ?? item.content, sender: this.me, clientMsgId: frame.clientMsgId, time: frame.time,
-      });
+      const { id, sessionId, seq, epoch, clientMsgId, time } = frame;
+      const said = item.type === "recall"
+        ? { type: "recalled", refSeq: item.content } : { type: item.type, content: frame.content ?? item.content };
+      this.#place(session, { id, sessionId, seq, epoch, sender: this.me, clientMsgId, time, ...said });
     }
     this.#pump();
   }
@@ -430,21 +617,96 @@ export class ChatClient extends EventTarget {
   }
 
   #assigned(frame) {
-    const mine = this.me.kind === "agent" && frame.agentId === this.me.id;
+    const own = this.me.kind === "user" || frame.agentId === this.me.id;
     let session = this.sessions.get(frame.sessionId);
-    if (mine) session = this.#enter(frame.session ?? { sessionId: frame.sessionId });
+    // It may come before the answer to our own `open`.
+    if (own) session = this.#join(session, frame.session ?? { sessionId: frame.sessionId });
     if (!session) return;
     session.agentId = frame.agentId;
-    if (this.me.kind === "agent" && !mine) session.closed = true;
+    if (!own) this.#hadOver(session);
     if (session.wanted && !session.timeline.loaded) this.#page(session);
     this.#emit("sessions", {});
     this.#changed(session.id);
   }
 
+  /** A session is ours, new or again. What the entry counts may be older than what came since: it only ever adds. */
+  #join(session, entry) {
+    if (!session || (entry.epoch !== undefined && entry.epoch !== session.timeline.epoch)) return this.#enter(entry);
+    session.top = Math.max(session.top, entry.maxSeq ?? 0);
+    if (session.left) Object.assign(session, { unread: entry.unread ?? 0, counted: session.top });
+    session.closed = false;
+    session.left = false;
+    if (session.timeline.loaded && session.timeline.last < session.top) this.#resume([session]);
+    return session;
+  }
+
+  /** Somebody else serves it now, or nobody. */
+  #hadOver(session) {
+    Object.assign(session, { closed: true, left: true, overdue: null, unread: 0 });
+  }
+
+  #transferred(frame) {
+    this.#forget(frame.reqId);
+    const session = this.sessions.get(frame.sessionId);
+    const to = frame.to === "waiting" ? undefined : String(frame.to).replace(/^agent:/, "");
+    if (!session || to === this.me.id) return;
+    session.agentId = to;
+    if (this.me.kind === "agent") this.#hadOver(session);
+    this.#emit("sessions", {});
+    this.#changed(session.id);
+  }
+
+  #stated(frame) {
+    this.#forget(frame.reqId);
+    this.agentState = frame.state;
+    this.#emit("status", { state: frame.state });
+  }
+
+  #came(frame) {
+    this.presence.set(frame.who, frame.state);
+    this.#emit("presence", frame);
+  }
+
+  #waits({ count }) {
+    this.waiting = count;
+    this.#emit("waiting", { count });
+  }
+
+  #late({ sessionId, clock, elapsedMs }) {
+    const session = this.sessions.get(sessionId);
+    if (!session) return;
+    session.overdue = { clock, elapsedMs };
+    this.#emit("overdue", { sessionId, clock, elapsedMs });
+    this.#changed(sessionId);
+  }
+
+  #typed({ sessionId, by }) {
+    const session = this.sessions.get(sessionId);
+    if (!session || this.#isMine(by)) return;
+    session.typingUntil = this.#clock.now() + TYPING_MS;
+    this.#timer(`typed ${sessionId}`, TYPING_MS, () => this.#changed(sessionId));
+    this.#emit("typing", { sessionId, by });
+    this.#changed(sessionId);
+  }
+
+  /** A token ends soon. Without a new one the connection ends with it, and the next one asks again. */
+  async #renew(frame) {
+    this.#emit("token", frame);
+    const socket = this.#socket;
+    try {
+      const token = await this.#token();
+      if (this.#socket === socket) this.refresh(token);
+    } catch {
+      // Said above.
+    }
+  }
+
   #closed(frame) {
+    this.#forget(frame.reqId);
     const session = this.sessions.get(frame.sessionId);
     if (!session) return;
     session.closed = true;
+    session.overdue = null;
     this.#emit("sessions", {});
     this.#changed(session.id);
   }
@@ -452,20 +714,21 @@ export class ChatClient extends EventTarget {
   #read(frame) {
     const session = this.sessions.get(frame.sessionId);
     if (!session) return;
-    if (String(frame.by).startsWith(`${this.me.kind}:`)) {
+    if (this.#isMine(frame.by)) {
       session.acked = Math.max(session.acked, frame.lastSeq);
       session.wantAcked = Math.max(session.wantAcked, frame.lastSeq);
       // What this device has read and not yet told stays read here.
       if (session.wantAcked <= frame.lastSeq) session.unread = frame.unread ?? session.unread;
     } else {
       session.peerRead = Math.max(session.peerRead, frame.lastSeq);
+      session.peerReceived = Math.max(session.peerReceived, frame.lastSeq);
     }
     this.#changed(session.id);
   }
 
   #delivered(frame) {
     const session = this.sessions.get(frame.sessionId);
-    if (!session || String(frame.by).startsWith(`${this.me.kind}:`)) return;
+    if (!session || this.#isMine(frame.by)) return;
     session.peerReceived = Math.max(session.peerReceived, frame.lastSeq);
     this.#changed(session.id);
   }
@@ -482,6 +745,9 @@ export class ChatClient extends EventTarget {
     if (item) {
       if (frame.temporary) {
         this.outbox.putOff(item.clientMsgId, this.#clock.now() + Math.max(wait, backoff(item.tries, 0)));
+      } else if (item.type === "recall") {
+        this.outbox.discard(item.clientMsgId);
+        this.#emit("problem", frame);
       } else {
         this.outbox.fail(item.clientMsgId, frame.code, frame.message);
         if (frame.code === "SESSION_CLOSED") this.#closed({ sessionId: item.sessionId });
@@ -513,7 +779,31 @@ export class ChatClient extends EventTarget {
     for (const session of idle) Object.assign(session, { resuming: reqId, resumedFrom: session.timeline.last });
   }
 
+  // ---- notices
+
+  #notice(frame) {
+    const fate = this.#notices.apply(frame.nseq);
+    if (fate === "gap") this.#resumeNotices();
+    if (fate === "new") this.#emit("seckill", frame);
+  }
+
+  #resumeNotices() {
+    if (!this.#notices.resume()) return;
+    const again = () => {
+      this.#notices.interrupted();
+      this.#resumeNotices();
+    };
+    this.#ask({ type: "resume", positions: [{ sessionId: "@me", lastSeq: this.#notices.last }] }, again, () => {
+      this.#notices.interrupted();
+    });
+  }
+
   #replayEnd(frame) {
+    if (frame.sessionId === "@me") {
+      this.#forget(frame.reqId);
+      this.#notices.settle(frame.lastSeq);
+      return;
+    }
     const session = this.sessions.get(frame.sessionId);
     if (!session?.timeline.loaded) return;
     const { timeline, resuming } = session;
@@ -531,6 +821,10 @@ export class ChatClient extends EventTarget {
   }
 
   #resync(frame) {
+    if (frame.sessionId === "@me") {
+      this.#notices.reset(frame.maxSeq);
+      return;
+    }
     const session = this.sessions.get(frame.sessionId);
     if (!session) return;
     this.#restart(session, frame.epoch);
@@ -583,7 +877,8 @@ export class ChatClient extends EventTarget {
     if (this.outbox.wantsSession && !this.#opening) this.#open();
     for (const item of this.outbox.due(now)) {
       const { clientMsgId, sessionId, type, content } = item;
-      this.#write({ type, sessionId, content, clientMsgId, reqId: clientMsgId });
+      const said = type === "recall" ? { seq: content } : { content };
+      this.#write({ type, sessionId, ...said, clientMsgId, reqId: clientMsgId });
       this.outbox.sent(clientMsgId, now);
     }
     const nextAt = this.outbox.nextAt();
@@ -639,13 +934,41 @@ export class ChatClient extends EventTarget {
     return reqId;
   }
 
+  /** The same for what is done when nothing comes back, and told to the page when it is refused. */
+  #request(frame) {
+    this.#ask(frame, () => this.#request(frame), (error) => this.#emit("problem", error));
+  }
+
   #forget(reqId) {
     this.#requests.delete(reqId);
   }
 
   #write(frame) {
     // What a socket that is closing does not take is made up for by resume, rewind and cursors.
-    if (this.state === "online" && this.#socket.readyState === OPEN) this.#socket.send(JSON.stringify(frame));
+    const socket = this.#socket;
+    if (this.state !== "online" || socket.readyState !== OPEN) return;
+    const proof = this.#guarded || this.#key ? { timestamp: this.now(), nonce: this.#clock.id() } : {};
+    const text = JSON.stringify({ ...frame, ...proof });
+    if (!this.#key) {
+      socket.send(text);
+      return;
+    }
+    const key = this.#key;
+    // One after another, for frames must leave in the order they were written.
+    this.#signing = this.#signing.then(async () => {
+      const mac = await sign(await key, text);
+      if (this.#socket === socket && socket.readyState === OPEN) socket.send(JSON.stringify({ type: "signed", mac, body: text }));
+    }).catch(() => this.#socket === socket && this.#lost(1006));
+  }
+
+  /** Reads a list that is no part of the stream. Throws when it cannot be had. */
+  async #list(name) {
+    const headers = { authorization: `Bearer ${await this.#token()}` };
+    const signal = AbortSignal.timeout(LIST_MS);
+    const response = await this.#fetch(`${this.#events}/${name}`, { headers, cache: "no-store", signal });
+    const answer = await response.json();
+    if (!response.ok) throw new Error(answer.message ?? `${name}: ${response.status}`);
+    return answer;
   }
 
   // ---- timers and events
@@ -670,6 +993,22 @@ export class ChatClient extends EventTarget {
   #emit(name, detail) {
     this.dispatchEvent(new CustomEvent(name, { detail }));
   }
+}
+
+/** Where the chat is without a WebSocket, by the socket's address. */
+function besides(url) {
+  return /^ws.*\/ws\/chat/.test(url) ? url.replace(/^ws/, "http").replace(/\/ws\/chat.*$/, "/api/chat") : null;
+}
+
+function importKey(text) {
+  const raw = Uint8Array.from(atob(text.replace(/-/g, "+").replace(/_/g, "/")), (char) => char.charCodeAt(0));
+  return crypto.subtle.importKey("raw", raw, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+}
+
+/** HMAC-SHA-256 of `text`, base64url. */
+async function sign(key, text) {
+  const mac = new Uint8Array(await crypto.subtle.sign("HMAC", key, new TextEncoder().encode(text)));
+  return btoa(String.fromCharCode(...mac)).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
 }
 
 /** Compares decimal ids, which may be larger than a number can hold. */

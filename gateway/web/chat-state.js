@@ -10,6 +10,14 @@ export const HELD_MAX = 200;
 /** Unsent messages kept at once; beyond it `Outbox.add` refuses. */
 export const OUTBOX_MAX = 100;
 
+/** WebSockets in a row that must fail unopened before events take their place. */
+export const SOCKET_TRIES = 3;
+/** First and longest wait before a WebSocket is tried again beside events. */
+export const PROBE_MS = 60_000;
+export const PROBE_MAX_MS = 600_000;
+/** Sessions that an event stream is resumed with; the server takes 100 positions, notices included. */
+export const POSITIONS_MAX = 99;
+
 /** One session's messages in order, without gaps and without doubles. */
 export class Timeline {
   /** @param {string|number|undefined} epoch names the stream that sequence numbers belong to */
@@ -216,6 +224,84 @@ export class Outbox {
       return true;
     });
   }
+}
+
+/** Whether to go by WebSocket or by events: some networks let no WebSocket through, and others nothing for a while. */
+export class Fallback {
+  #missed = 0;
+  #probes = 0;
+
+  get byEvents() {
+    return this.#missed >= SOCKET_TRIES;
+  }
+
+  /** An attempt ended before it was greeted. A close code of the chat's own means that the way is open. */
+  failed(transport, code) {
+    if (transport === "events") this.#missed = SOCKET_TRIES - 1; // perhaps nothing gets through: one of each, in turn
+    else if (code === 1006 || code === 1015 || code === 4009) this.#missed += 1;
+  }
+
+  worked(transport) {
+    if (transport !== "socket") return;
+    this.#missed = 0;
+    this.#probes = 0;
+  }
+
+  /** How long to stay with events before a WebSocket is tried again: longer each time. */
+  probeIn() {
+    const ms = Math.min(PROBE_MAX_MS, PROBE_MS * 2 ** this.#probes);
+    this.#probes = Math.min(this.#probes + 1, 10);
+    return ms;
+  }
+}
+
+/** The party's notices: each shown once, those that were missed asked for. */
+export class Notices {
+  #resuming = false;
+
+  /** @param {number|null} last highest number shown; null: count from the next one */
+  constructor(last) {
+    this.last = last;
+  }
+
+  /** @returns {"new"|"duplicate"|"gap"} `gap`: it comes again, behind the ones before it */
+  apply(nseq) {
+    if (nseq === undefined) return "new";
+    if (this.last !== null && nseq <= this.last) return "duplicate";
+    if (this.last !== null && nseq > this.last + 1) return "gap";
+    this.last = nseq;
+    return "new";
+  }
+
+  /** @returns {boolean} whether to ask; not while that is under way */
+  resume() {
+    if (this.#resuming) return false;
+    this.#resuming = true;
+    return true;
+  }
+
+  settle(lastSeq) {
+    this.#resuming = false;
+    this.last = Math.max(this.last ?? 0, lastSeq);
+  }
+
+  /** What is older is gone, or the count began anew. */
+  reset(maxSeq) {
+    this.last = maxSeq;
+  }
+
+  /** The answer will not come. */
+  interrupted() {
+    this.#resuming = false;
+  }
+}
+
+/** What a client has, as the id of a stream's event: `9001.1.42,9002.1.7,@me.3`. */
+export function positions(sessions, nseq) {
+  const open = [...sessions].filter((session) => session.timeline.loaded && !session.closed);
+  const latest = open.sort((a, b) => (b.lastMessage?.time ?? 0) - (a.lastMessage?.time ?? 0)).slice(0, POSITIONS_MAX);
+  const parts = latest.map(({ id, timeline }) => `${id}.${timeline.epoch}.${timeline.last}`);
+  return [...parts, ...(nseq === null ? [] : [`@me.${nseq}`])].join(",");
 }
 
 /** @returns {"user"|"agent"} whose side wrote it; a bot speaks for the shop */

@@ -88,9 +88,9 @@ export class Demo {
 }
 
 /** Address of the chat socket on the host the page came from. */
-export function chatUrl(device) {
+export function chatUrl() {
   const scheme = location.protocol === "https:" ? "wss" : "ws";
-  return `${scheme}://${location.host}/ws/chat?device=${encodeURIComponent(device)}`;
+  return `${scheme}://${location.host}/ws/chat`;
 }
 
 /** Words the page and makes the switches in its bar work. */
@@ -107,9 +107,10 @@ export function setUp() {
   });
 }
 
-/** Shows the state of a chat connection in `element`. */
-export function showLink(element, state) {
+/** Shows the state of a chat client's connection in `element`. */
+export function showLink(element, { state, transport }) {
   element.dataset.state = state;
+  element.dataset.transport = transport;
   element.querySelector("[data-part=text]").textContent = t(`link.${state}`);
 }
 

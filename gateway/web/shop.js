@@ -82,9 +82,11 @@ async function look() {
 function begin() {
   const { userId, activity } = demo.state;
   client = new ChatClient({
-    url: chatUrl(device),
+    url: chatUrl(),
     token: async () => (await demo.load()).userToken,
     me: { kind: "user", id: userId },
+    device,
+    notices: Number(localStorage.getItem(noticesKey())) || null,
   });
   client.subject = activity?.title ?? "";
   thread = new Thread({ client, root: byId("chat"), send: say, retry: sayAgain });
@@ -95,8 +97,12 @@ function begin() {
     if (client.current) client.load(client.current.id);
     changed();
   });
-  client.addEventListener("seckill", (event) => purchase.pushed(event.detail));
-  client.addEventListener("token", async () => client.refresh((await demo.load()).userToken));
+  client.addEventListener("seckill", (event) => {
+    purchase.pushed(event.detail);
+    if (client.nseq !== null) localStorage.setItem(noticesKey(), String(client.nseq));
+  });
+  client.addEventListener("presence", changed);
+  client.addEventListener("problem", (event) => remark(event.detail.message ?? event.detail.code));
   client.start();
   const orderNo = activity && localStorage.getItem(orderKey());
   if (orderNo) purchase.restore(orderNo);
@@ -108,6 +114,8 @@ function tick() {
   const { view } = purchase;
   if (view.kind === "held" && view.untilMs <= demo.now()) purchase.clear();
   drawSale();
+  // Messages grow too old to be taken back, and whoever was writing stops.
+  if (!byId("chat").hidden) drawChat();
   setTimeout(tick, 1_000 - (demo.now() % 1_000) + 5);
 }
 
@@ -273,6 +281,11 @@ function orderLine(orderNo) {
   return line;
 }
 
+/** How far this browser has heard this user's notices. */
+function noticesKey() {
+  return `sluice.notices.${demo.state.userId}`;
+}
+
 function orderKey() {
   return `sluice.order.${demo.state.userId}.${demo.state.activity.activityId}`;
 }
@@ -311,8 +324,8 @@ function setUpPanel() {
   });
 }
 
-function say(text) {
-  if (client.send(client.current?.id ?? null, text) === null) remark(t("chat.full"));
+function say(text, type = "text") {
+  if (client.send(client.current?.id ?? null, text, type) === null) remark(t("chat.full"));
 }
 
 /** A message refused because its conversation ended goes into the next one. */
@@ -323,7 +336,7 @@ function sayAgain(item) {
     return;
   }
   client.discard(item.clientMsgId);
-  say(item.content);
+  say(item.content, item.type);
 }
 
 /** The conversation to show: the open one, else the last one, to read. */
@@ -337,11 +350,23 @@ function drawChat() {
   const session = shownSession();
   const open = !byId("chat").hidden;
   if (session && open && document.visibilityState === "visible") client.markRead(session.id);
-  showLink(byId("link"), client.state);
+  showLink(byId("link"), client);
   byId("link-retry").hidden = client.state !== "ended";
-  byId("chat-note").hidden = !session?.closed;
+  const note = session?.closed ? "chat.closed" : "chat.waiting";
+  const waits = session && !session.closed && !session.agentId && session.top > 0;
+  byId("chat-note").hidden = !session?.closed && !waits;
+  byId("chat-note").textContent = t(note);
+  drawAgent(session);
   thread.draw(session, t("chat.empty"));
   drawUnread();
+}
+
+/** Who answers, and whether that one is there. */
+function drawAgent(session) {
+  const id = session && !session.closed ? session.agentId : undefined;
+  const state = client.presence.get(`agent:${id}`);
+  byId("chat-who").hidden = !id;
+  byId("chat-who").textContent = [id, state && t(`desk.${state}`)].filter(Boolean).join(" · ");
 }
 
 function drawUnread() {

@@ -5,6 +5,10 @@ import { sideOf } from "./chat-state.js";
 import { clockTime, day, has, locale, t } from "./i18n.js";
 import { icon, make } from "./page.js";
 
+/** How long the server lets a message be taken back; the last moment is left to chance. */
+const RECALL_MS = 118_000;
+/** A message that is the address of a picture and nothing else is sent as one. */
+const PICTURE = /^https?:\/\/\S+\.(?:avif|gif|jpe?g|png|webp)(?:[?#]\S*)?$/i;
 /** Closer than this to the end, the list follows new messages. */
 const FOLLOW_PX = 80;
 
@@ -20,7 +24,7 @@ export class Thread {
    * @param {object} options
    * @param {import("./chat-client.js").ChatClient} options.client
    * @param {HTMLElement} options.root holds `[data-part=scroller|list|form|field|send]`
-   * @param {(text: string) => void} options.send
+   * @param {(text: string, type: string) => void} options.send
    * @param {(item: object) => void} options.retry sends a refused message again
    */
   constructor({ client, root, send, retry }) {
@@ -36,14 +40,17 @@ export class Thread {
       if (text.trim() === "") return;
       this.#field.value = "";
       this.#fit();
-      send(text);
+      send(text, PICTURE.test(text.trim()) ? "image" : "text");
       this.toEnd();
     };
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       submit();
     });
-    this.#field.addEventListener("input", () => this.#fit());
+    this.#field.addEventListener("input", () => {
+      this.#fit();
+      if (this.#drawn !== null) client.typing(this.#drawn);
+    });
     this.#field.addEventListener("keydown", (event) => {
       // While an input method is composing, Enter picks a word.
       if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
@@ -80,7 +87,9 @@ export class Thread {
   #rows(session, emptyText) {
     const rows = [];
     const timeline = session?.timeline;
-    const waiting = this.#client.outbox.of(session?.id ?? null);
+    const unsent = this.#client.outbox.of(session?.id ?? null);
+    const waiting = unsent.filter((item) => item.type !== "recall");
+    const takenBack = new Set(unsent.filter((item) => item.type === "recall").map((item) => item.content));
     const loading = session && (!timeline.loaded || session.paging !== null) && this.#client.state === "online";
     if (timeline?.hasOlder || loading) {
       rows.push({ key: "older", sign: `${locale()} ${loading}`, build: () => this.#older(session, loading) });
@@ -94,14 +103,19 @@ export class Thread {
       const own = sideOf(message) === this.#client.me.kind;
       const bot = message.bot === true || message.sender?.kind === "bot";
       const tick = own && !bot ? tickOf(session, message) : "";
-      const sign = `${locale()} ${tick} ${message.recalled === true} ${message.seq}`;
+      const young = this.#client.now() - message.time < RECALL_MS;
+      const recallable = own && !bot && young && !message.recalled && !session.closed && !takenBack.has(message.seq);
+      const sign = `${locale()} ${tick} ${message.recalled === true} ${message.seq} ${recallable}`;
       // The node of an own message outlives the moment it is accepted, so nothing flickers.
-      const key = own && message.clientMsgId ? message.clientMsgId : `${message.epoch}:${message.seq}`;
-      rows.push({ key, sign, build: () => this.#message(message, { own, bot, tick }) });
+      const key = own && message.clientMsgId ? message.clientMsgId : `${session.id}:${message.epoch}:${message.seq}`;
+      rows.push({ key, sign, build: () => this.#message(message, { own, bot, tick, recallable }) });
     }
     for (const item of waiting) {
       const sign = `${locale()} ${item.state}`;
       rows.push({ key: item.clientMsgId, sign, build: () => this.#unsent(item) });
+    }
+    if (session && !session.closed && session.typingUntil > this.#client.now()) {
+      rows.push({ key: "typing", sign: locale(), build: () => make("li", "typing", t("chat.typing")) });
     }
     if (rows.length === 0 && emptyText) rows.push({ key: "empty", sign: emptyText, build: () => make("li", "empty", emptyText) });
     return rows;
@@ -145,22 +159,28 @@ export class Thread {
     return row;
   }
 
-  #message(message, { own, bot, tick }) {
+  #message(message, { own, bot, tick, recallable }) {
     const row = make("li", own ? "message own" : "message");
     row.dataset.seq = message.seq;
-    row.append(this.#bubble(message.recalled ? t("chat.recalled") : contentOf(message), message.recalled));
+    row.append(message.recalled ? bubble(t("chat.recalled"), true) : said(message));
     const foot = make("p", "foot");
     const name = nameOf(message, bot);
     if (name && (!own || bot)) foot.append(make("span", "who", name));
     foot.append(make("time", "", clockTime(message.time)));
     if (tick) foot.append(tickMark(tick));
+    if (recallable) {
+      const back = make("button", "quiet recall", t("chat.recall"));
+      back.type = "button";
+      back.addEventListener("click", () => this.#client.recall(message.sessionId, message.seq));
+      foot.append(back);
+    }
     row.append(foot);
     return row;
   }
 
   #unsent(item) {
     const row = make("li", "message own unsent");
-    row.append(this.#bubble(item.content, false));
+    row.append(said(item));
     const foot = make("p", "foot");
     if (item.state === "failed") {
       row.classList.add("failed");
@@ -180,16 +200,35 @@ export class Thread {
     return row;
   }
 
-  #bubble(text, faint) {
-    const bubble = make("p", faint ? "text faint" : "text", text);
-    bubble.dir = "auto";
-    return bubble;
-  }
-
   /** The field grows with its text, up to the height the style sheet allows. */
   #fit() {
     this.#field.style.height = "auto";
     this.#field.style.height = `${this.#field.scrollHeight + 2}px`;
+  }
+}
+
+function bubble(text, faint = false) {
+  const node = make("p", faint ? "text faint" : "text", text);
+  node.dir = "auto";
+  return node;
+}
+
+/** What somebody said. A picture is a link: nothing is fetched from elsewhere before somebody wants to see it. */
+function said({ type, content }) {
+  const address = type === "image" ? parsed(content) : null;
+  if (!address || !/^https?:$/.test(address.protocol)) return bubble(contentOf({ type, content }));
+  const node = bubble("");
+  const link = make("a", "picture", `${t("chat.image")} · ${address.host}${address.pathname}`);
+  Object.assign(link, { href: address.href, target: "_blank", rel: "noopener noreferrer nofollow" });
+  node.append(link);
+  return node;
+}
+
+function parsed(text) {
+  try {
+    return new URL(text);
+  } catch {
+    return null;
   }
 }
 

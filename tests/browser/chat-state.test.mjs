@@ -2,7 +2,10 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { HELD_MAX, KEPT_MAX, OUTBOX_MAX, Outbox, Timeline, backoff, newId, verdict } from "../../gateway/web/chat-state.js";
+import {
+  Fallback, HELD_MAX, KEPT_MAX, Notices, OUTBOX_MAX, Outbox, POSITIONS_MAX, PROBE_MAX_MS, SOCKET_TRIES, Timeline, backoff, newId, positions,
+  verdict,
+} from "../../gateway/web/chat-state.js";
 
 const message = (seq) => ({ seq, epoch: "a", type: "text" });
 
@@ -83,4 +86,58 @@ test("makes ids that sort by time and fit the protocol", () => {
   assert.match(early, /^[0-9A-HJKMNP-TV-Z]{26}$/);
   assert.ok(early < late);
   assert.notEqual(newId(1, Math.random), newId(1, Math.random));
+});
+
+test("takes events only where sockets never open, and sockets again once one has", () => {
+  for (const [history, byEvents] of [
+    [[], false],
+    [["socket 1006", "socket 1006"], false],
+    [["socket 1006", "socket 1006", "socket 1006"], true],
+    [["socket 1006", "socket 1006", "socket 4009"], true],
+    [["socket 1006", "socket 1006", "socket 4401"], false],
+    [["socket 1006", "socket 1006", "socket ok", "socket 1006"], false],
+    [["socket 1006", "socket 1006", "socket 1006", "events 1006"], false],
+    [["socket 1006", "socket 1006", "socket 1006", "events 1006", "socket 1006"], true],
+    [["socket 1006", "socket 1006", "socket 1006", "events ok"], true],
+  ]) {
+    const fallback = new Fallback();
+    for (const [transport, end] of history.map((step) => step.split(" "))) {
+      if (end === "ok") fallback.worked(transport);
+      else fallback.failed(transport, Number(end));
+    }
+    assert.equal(fallback.byEvents, byEvents, history.join(", "));
+  }
+  assert.ok(SOCKET_TRIES > 1, "one failure is nothing to judge a network by");
+});
+
+test("tries a socket beside events ever less often", () => {
+  const fallback = new Fallback();
+  const waits = Array.from({ length: 20 }, () => fallback.probeIn());
+  assert.deepEqual(waits, waits.toSorted((a, b) => a - b));
+  assert.equal(waits.at(-1), PROBE_MAX_MS);
+});
+
+test("shows each notice once", () => {
+  for (const [last, arriving, fates] of [
+    [null, [7, 7, 8], ["new", "duplicate", "new"]],
+    [6, [7, 9, 8, 9], ["new", "gap", "new", "new"]],
+    [6, [3, undefined, undefined], ["duplicate", "new", "new"]],
+  ]) {
+    const notices = new Notices(last);
+    assert.deepEqual(arriving.map((nseq) => notices.apply(nseq)), fates);
+  }
+  const notices = new Notices(40);
+  assert.equal(notices.resume() && !notices.resume(), true, "asks once at a time");
+  notices.reset(0);
+  assert.equal(notices.apply(1), "new", "the count began anew");
+});
+
+test("says what it has in a bounded line", () => {
+  const session = (id, more = {}) => ({ id, timeline: { loaded: true, epoch: "1", last: 5 }, closed: false, ...more });
+  assert.equal(positions([session("1"), session("2", { closed: true })], 9), "1.1.5,@me.9");
+  assert.equal(positions([], null), "");
+  const many = Array.from({ length: 300 }, (_, index) => session(`${index}`, { lastMessage: { time: index } }));
+  const line = positions(many, 1).split(",");
+  assert.equal(line.length, POSITIONS_MAX + 1);
+  assert.ok(line.includes("299.1.5"), "the liveliest ones");
 });

@@ -73,3 +73,50 @@ export function network() {
     },
   };
 }
+
+/** An edge in which the test answers every request, and says what streams of events say. */
+export function edge() {
+  const requests = [];
+  const streams = [];
+  const encoder = new TextEncoder();
+  const all = {
+    requests,
+    streams,
+    /** Whether nothing gets through, and what a stream is refused with. */
+    down: false,
+    refusal: null,
+    get stream() {
+      return streams.at(-1);
+    },
+    asked: (method, path) => requests.filter((one) => one.method === method && new URL(one.url).pathname.endsWith(`/${path}`)),
+    /** Lets streams and answers arrive: they take turns of the event loop. */
+    async quiet() {
+      for (let turn = 0; turn < 10; turn += 1) await new Promise((resolve) => { setImmediate(resolve); });
+    },
+    fetch(url, { method = "GET", headers = {}, body, signal } = {}) {
+      if (all.down) return Promise.reject(new TypeError("no network"));
+      const request = { url, method, headers, signal, body: body && JSON.parse(body) };
+      if (new URL(url).pathname.endsWith("/events")) {
+        if (all.refusal) return Promise.resolve(Response.json(all.refusal.body, { status: all.refusal.status }));
+        let out;
+        const stream = new ReadableStream({ start: (controller) => { out = controller; } });
+        signal.addEventListener("abort", () => { try { out.error(new DOMException("", "AbortError")); } catch { /* ended before */ } });
+        const write = (text) => out.enqueue(encoder.encode(text));
+        streams.push({
+          request,
+          says: (frame) => write(`data: ${JSON.stringify(frame)}\n\n`),
+          beats: () => write(": beat\n\n"),
+          closes: (code) => write(`event: close\ndata: {"code":${code}}\n\n`),
+          ends: () => out.close(),
+        });
+        return Promise.resolve(new Response(stream, { headers: { "content-type": "text/event-stream" } }));
+      }
+      return new Promise((resolve, reject) => {
+        request.answers = (status, answer) => resolve(Response.json(answer, { status }));
+        request.fails = () => reject(new TypeError("no network"));
+        requests.push(request);
+      });
+    },
+  };
+  return all;
+}
