@@ -8,7 +8,7 @@ needs_run='gcc:/usr/bin/cc make:/usr/bin/make cmake:/usr/bin/cmake libc6-dev:/us
 needs_test="$needs_run redis-server:/usr/bin/redis-server nats-server:/usr/sbin/nats-server mariadb-server:/usr/sbin/mariadbd
 chromium:/usr/bin/chromium fonts-wqy-microhei:/usr/share/fonts/truetype/wqy/wqy-microhei.ttc nodejs:node npm:npm python3-venv:python3"
 
-needs_bench="$needs_run nginx-light:/usr/sbin/nginx wrk:wrk python3-venv:python3
+needs_bench="$needs_run nginx-light:/usr/sbin/nginx wrk:wrk python3-venv:python3 nodejs:node npm:npm
 redis-server:/usr/bin/redis-server nats-server:/usr/sbin/nats-server mariadb-server:/usr/sbin/mariadbd
 libnginx-mod-http-lua:/usr/lib/nginx/modules/ngx_http_lua_module.so lua-nginx-redis:/usr/share/lua/5.1/nginx/redis.lua
 lua-cjson:/usr/share/lua/5.1/cjson/util.lua"

@@ -3,6 +3,7 @@
 //! What never happens here: a pass or a fail. A number is a measurement; it goes to the terminal and, with the machine and
 //! the versions, to docs/benchmarks.md.
 
+mod chat;
 mod machine;
 mod policy;
 mod process;
@@ -12,9 +13,10 @@ mod seckill;
 mod sluice;
 mod swap;
 
+use std::fs::{self, File};
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 
 #[derive(Subcommand)]
@@ -27,6 +29,8 @@ pub(crate) enum Bench {
     Swap(Load),
     /// What an attempt in a flash sale costs, won and sold out, and in nginx with Lua; orders written per second; memory per buyer.
     Seckill(seckill::Options),
+    /// What a message costs and how long it takes, what a socket weighs beside `ws` and `uwebsockets`, and a node's death.
+    Chat(chat::Options),
 }
 
 /// How long and how often.
@@ -47,10 +51,21 @@ pub(crate) struct Load {
 }
 
 pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
+    let _alone = alone(root)?;
     match bench {
         Bench::Policy => policy::run(root),
         Bench::Proxy(load) => proxy::run(root, load),
         Bench::Swap(load) => swap::run(root, load),
         Bench::Seckill(options) => seckill::run(root, options),
+        Bench::Chat(options) => chat::run(root, options),
     }
+}
+
+/// Two benches on one machine measure each other. The lock ends with this process, however it ends.
+fn alone(root: &Path) -> Result<File> {
+    let folder = root.join("target/bench");
+    fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+    let lock = File::create(folder.join("lock")).context("create target/bench/lock")?;
+    ensure!(lock.try_lock().is_ok(), "another bench is running here: wait for its end");
+    Ok(lock)
 }

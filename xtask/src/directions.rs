@@ -62,16 +62,19 @@ const GUARDED: &[&str] = &[
 
 /// For each module of the gateway, the modules it may not use.
 const MAY_NOT_USE: &[(&str, &[&str])] = &[
-    ("routes", &["cli", "wiring", "admin", "worker", "edge", "socket"]),
+    ("routes", &["cli", "wiring", "admin", "worker", "edge", "socket", "fallback"]),
     ("sale", &["cli", "wiring", "admin", "worker", "socket", "edge", "routes"]),
     ("worker", &["cli", "wiring", "admin", "edge", "routes", "socket"]),
     ("admin", &["cli", "wiring", "worker", "edge", "routes", "socket"]),
-    ("socket", &["cli", "wiring", "worker", "admin", "edge"]),
+    ("socket", &["cli", "wiring", "worker", "admin", "edge", "fallback"]),
+    ("fallback", &["cli", "wiring", "worker", "admin", "edge"]),
+    ("reception", &["cli", "wiring", "worker", "admin", "edge", "routes", "socket", "fallback"]),
     ("edge", &["cli", "wiring", "worker", "admin"]),
 ];
 
 /// Test modules that put the real steps on ports in memory.
-const IN_MEMORY_TESTS: &[&str] = &["sale/rig.rs", "worker/rig.rs", "worker/simulation.rs"];
+const IN_MEMORY_TESTS: &[&str] =
+    &["reception/tests.rs", "sale/rig.rs", "socket/hub/tests.rs", "worker/chats/tests.rs", "worker/rig.rs", "worker/simulation.rs"];
 
 /// Every arrow that runs the wrong way, as a sentence.
 pub(crate) fn wrong_arrows(root: &Path) -> Result<Vec<String>> {

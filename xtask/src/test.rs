@@ -38,6 +38,7 @@ fn prepare(sh: &Shell, root: &Path) -> Result<()> {
     plugins::build_all()?;
     for (what, folder, proof) in [
         ("the browser driver", "tests/browser", "playwright-core"),
+        ("clients of message brokers", "tests/stomp", "@stomp/stompjs"),
         ("the compiler of JavaScript policies", "plugins/examples/js", "@bytecodealliance/componentize-js"),
     ] {
         if !root.join(folder).join("node_modules").join(proof).join("package.json").exists() {

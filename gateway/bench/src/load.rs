@@ -6,7 +6,9 @@
 mod client;
 mod latency;
 mod schedule;
+mod socket;
 
 pub use client::{Answer, Client, Request};
 pub use latency::{Latencies, Summary};
-pub use schedule::arrivals;
+pub use schedule::{arrivals, steady};
+pub use socket::{Asked, Heard, Refusal, Socket};

@@ -4,6 +4,7 @@
 //! process that started it is killed. Called by the benches.
 
 mod admin;
+mod chaos;
 mod cpu;
 mod keep;
 mod member;
@@ -13,7 +14,7 @@ mod store;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -23,11 +24,14 @@ use tempfile::TempDir;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep};
 
+use self::cpu::Meter;
 use self::member::{Kind, Member};
 use self::store::Store;
 use crate::load::Client;
 
 pub use admin::Admin;
+pub use chaos::Plan;
+pub(crate) use cpu::{of as cpu_of, resident as resident_of};
 pub use keep::{Options, keep};
 pub use settings::ADMIN_TOKEN;
 pub use store::RedisLog;
@@ -89,6 +93,12 @@ pub struct Cpu {
     pub worker: Duration,
     /// Of Redis.
     pub redis: Duration,
+    /// Of NATS.
+    pub nats: Duration,
+    /// Of MariaDB.
+    pub mariadb: Duration,
+    /// Of this process, which makes the load.
+    pub load: Duration,
 }
 
 impl Cpu {
@@ -99,6 +109,9 @@ impl Cpu {
             gateway: self.gateway.saturating_sub(earlier.gateway),
             worker: self.worker.saturating_sub(earlier.worker),
             redis: self.redis.saturating_sub(earlier.redis),
+            nats: self.nats.saturating_sub(earlier.nats),
+            mariadb: self.mariadb.saturating_sub(earlier.mariadb),
+            load: self.load.saturating_sub(earlier.load),
         }
     }
 }
@@ -142,6 +155,8 @@ pub struct Rig {
     nodes: Vec<Member>,
     workers: Vec<Member>,
     store: Store,
+    nats: Mutex<Meter>,
+    mariadb: Mutex<Meter>,
     services: Services,
     folder: PathBuf,
     config: PathBuf,
@@ -162,14 +177,16 @@ impl Rig {
         let store = Store::new(&services.redis.url()).await?;
         let members = |kind, count| (0..count).map(|index| Member::new(kind, index)).collect();
         let (nodes, workers) = (members(Kind::Node, shape.nodes), members(Kind::Worker, shape.workers));
-        let rig = Self { nodes, workers, store, services, folder, config, program: shape.program.clone(), cleanup: Mutex::new(cleanup) };
+        let (nats, mariadb) = (Mutex::default(), Mutex::default());
+        let program = shape.program.clone();
+        let rig = Self { nodes, workers, store, nats, mariadb, services, folder, config, program, cleanup: Mutex::new(cleanup) };
+        meter(&rig.nats).starts(rig.services.nats.pid()?);
+        meter(&rig.mariadb).starts(rig.services.mariadb.pid()?);
         process::run(&rig.program, &["migrate", "--config", &rig.config.display().to_string()]).await?;
         for member in rig.workers.iter().chain(&rig.nodes) {
             rig.start_member(member).await?;
         }
-        for node in 0..rig.nodes.len() {
-            rig.ready(node).await?;
-        }
+        rig.recovered().await?;
         Ok(rig)
     }
 
@@ -230,7 +247,19 @@ impl Rig {
     #[must_use]
     pub fn cpu(&self) -> Cpu {
         let sum = |members: &[Member]| members.iter().map(Member::cpu).sum();
-        Cpu { gateway: sum(&self.nodes), worker: sum(&self.workers), redis: self.store.cpu() }
+        Cpu {
+            gateway: sum(&self.nodes),
+            worker: sum(&self.workers),
+            redis: self.store.cpu(),
+            nats: meter(&self.nats).total(),
+            mariadb: meter(&self.mariadb).total(),
+            load: cpu::of(std::process::id()),
+        }
+    }
+
+    /// Resident memory of node `index` in bytes.
+    pub fn resident(&self, index: usize) -> anyhow::Result<u64> {
+        cpu::resident(self.nodes[index].pid().context("the node does not run")?)
     }
 
     /// Takes a part away: SIGKILL.
@@ -242,8 +271,14 @@ impl Rig {
                 self.store.ends();
                 self.services.redis.kill();
             }
-            Part::Nats => self.services.nats.kill(),
-            Part::MariaDb => self.services.mariadb.kill(),
+            Part::Nats => {
+                meter(&self.nats).ends();
+                self.services.nats.kill();
+            }
+            Part::MariaDb => {
+                meter(&self.mariadb).ends();
+                self.services.mariadb.kill();
+            }
         }
     }
 
@@ -256,10 +291,26 @@ impl Rig {
                 block_in_place(|| self.services.redis.restart())?;
                 self.store.started().await
             }
-            Part::Nats => block_in_place(|| self.services.nats.restart()),
-            Part::MariaDb => block_in_place(|| self.services.mariadb.restart()),
+            Part::Nats => block_in_place(|| {
+                self.services.nats.restart()?;
+                meter(&self.nats).starts(self.services.nats.pid()?);
+                Ok(())
+            }),
+            Part::MariaDb => block_in_place(|| {
+                self.services.mariadb.restart()?;
+                meter(&self.mariadb).starts(self.services.mariadb.pid()?);
+                Ok(())
+            }),
         }
         .with_context(|| format!("bringing {part} back"))
+    }
+
+    /// Waits until every node calls itself ready, which includes everything it depends on.
+    pub async fn recovered(&self) -> anyhow::Result<()> {
+        for node in 0..self.nodes.len() {
+            self.ready(node).await?;
+        }
+        Ok(())
     }
 
     /// How much Redis has written to its log so far.
@@ -305,6 +356,10 @@ impl Rig {
             sleep(LOOK_EVERY).await;
         }
     }
+}
+
+fn meter(meter: &Mutex<Meter>) -> MutexGuard<'_, Meter> {
+    meter.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A client for operators' calls: few, and each may include a store that is coming back.

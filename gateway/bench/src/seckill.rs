@@ -5,7 +5,6 @@
 //! called. What never happens here: starting and killing processes (`rig`), HTTP (`load`).
 
 mod buyer;
-mod chaos;
 mod ledger;
 mod sale;
 
@@ -21,13 +20,12 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use self::buyer::{Buyer, Shop};
-use self::chaos::Plan;
 use self::ledger::Ledger;
 use self::sale::Sale;
 use crate::load::{Client, Latencies, arrivals};
 use crate::report::{self, PerAttempt, Run, Tally, Visit};
-use crate::rig::{Cpu, Rig, Shape};
-use crate::{Sign, program, say, stopped};
+use crate::rig::{Cpu, Plan, Rig, Shape};
+use crate::{Holder, Sign, program, say, stopped};
 
 /// Everybody at once, more or less.
 const SECONDS: u64 = 1;
@@ -155,10 +153,10 @@ async fn in_turn(options: &Options, sign: Sign<'_>, rig: &Arc<Rig>, seed: u64, o
 async fn sale(options: &Options, sign: Sign<'_>, rig: &Arc<Rig>, run: u32, seed: u64) -> anyhow::Result<Run> {
     let over = options.over();
     let names: Vec<String> = (0..options.users).map(|number| format!("buyer-{run}-{number}")).collect();
-    let tokens = sign(rig.config(), &names)?;
+    let tokens = sign(rig.config(), &names.iter().map(Holder::user).collect::<Vec<_>>())?;
     let ledger = Ledger::open(&rig.mysql()).await?;
     let sale = Sale::open(rig, u64::from(run) + 1, options.stock, sign).await?;
-    let plan = if options.chaos { Plan::new(seed, over, rig.nodes(), rig.workers()) } else { Plan::default() };
+    let plan = if options.chaos { Plan::rush(seed, over, rig.nodes(), rig.workers()) } else { Plan::default() };
     let due = arrivals(names.len(), over, seed);
 
     let progress = bar(names.len(), run, options);

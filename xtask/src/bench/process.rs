@@ -37,6 +37,11 @@ impl Process {
         Ok(Self { child, name: name.to_owned() })
     }
 
+    /// Its process id; taskset becomes the program.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits until `address` accepts connections.
     pub(super) fn listening(&mut self, address: SocketAddr, log: &Path) -> Result<()> {
         let started = Instant::now();

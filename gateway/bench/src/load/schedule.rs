@@ -15,6 +15,19 @@ pub fn arrivals(count: usize, over: Duration, seed: u64) -> Vec<Duration> {
     due
 }
 
+/// `rate` instants a second in `[0, over)`, in order: one in each stretch of `1 / rate`, anywhere in it. The same seed makes the
+/// same instants.
+#[must_use]
+pub fn steady(rate: u32, over: Duration, seed: u64) -> Vec<Duration> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let stretch = Duration::from_secs(1).div_f64(rate.max(1).into());
+    (0..)
+        .map(|number: u32| stretch * number)
+        .take_while(|start| *start + stretch <= over)
+        .map(|start| start + stretch.mul_f64(random.random::<f64>()))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,5 +53,18 @@ mod tests {
     fn a_rush_of_no_time_is_due_at_once() {
         assert_eq!(arrivals(3, Duration::ZERO, 1), [Duration::ZERO; 3]);
         assert_eq!(arrivals(0, Duration::from_secs(1), 1), []);
+    }
+
+    #[test]
+    fn a_steady_load_has_one_in_each_stretch() {
+        let over = Duration::from_secs(3);
+        let due = steady(50, over, 7);
+        assert_eq!(due.len(), 150);
+        assert!(due.is_sorted() && due.iter().all(|due| *due < over));
+        for (number, due) in due.iter().enumerate() {
+            assert_eq!(due.as_millis() / 20, number as u128, "{due:?}");
+        }
+        assert_eq!(due, steady(50, over, 7));
+        assert_ne!(due, steady(50, over, 8));
     }
 }

@@ -1,7 +1,9 @@
-//! CPU time of a process, over its restarts.
+//! CPU time of a process, over its restarts; and its memory now.
 
 use std::fs;
 use std::time::Duration;
+
+use anyhow::Context as _;
 
 /// The unit of `/proc/PID/stat`: `USER_HZ`, which Linux has fixed at 100 for every program.
 const TICK: Duration = Duration::from_millis(10);
@@ -32,9 +34,21 @@ impl Meter {
 
     /// Everything so far.
     pub(super) fn total(&self) -> Duration {
-        let stat = self.pid.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).ok());
-        self.ended + stat.and_then(|stat| of_stat(&stat)).unwrap_or_default()
+        self.ended + self.pid.map(of).unwrap_or_default()
     }
+}
+
+/// Of a process that runs; nothing of one that does not.
+pub(crate) fn of(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.ok().and_then(|stat| of_stat(&stat)).unwrap_or_default()
+}
+
+/// Resident memory of a process in bytes.
+pub(crate) fn resident(pid: u32) -> anyhow::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).with_context(|| format!("reading the status of process {pid}"))?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    Ok(1_024 * kib.with_context(|| format!("process {pid} has no VmRSS"))?)
 }
 
 /// User and system time of `/proc/PID/stat` (proc(5): fields 14 and 15). The second field is a name in parentheses that may
@@ -61,6 +75,12 @@ mod tests {
         for text in ["", "1 (a", "1 (a) S 1 2 3", "1 (a) S 1 1 1 0 -1 4 1 0 0 0 x y"] {
             assert_eq!(of_stat(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_process_takes_memory() {
+        assert!(resident(std::process::id()).unwrap() > 1 << 20);
+        resident(u32::MAX).unwrap_err();
     }
 
     #[test]

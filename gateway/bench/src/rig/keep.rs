@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::{Rig, Shape};
-use crate::{Sign, program, stopped};
+use crate::{Holder, Sign, program, stopped};
 
 /// What to start.
 #[derive(Debug, Clone, Args)]
@@ -53,7 +53,7 @@ async fn kept(options: &Options, sign: Sign<'_>, out: &mut (dyn Write + Send)) -
         threads: options.threads as usize,
     };
     let rig = Rig::start(&shape).await?;
-    let users: Vec<String> = (0..options.tokens).map(|number| format!("buyer-{number}")).collect();
+    let users: Vec<Holder> = (0..options.tokens).map(|number| Holder::user(format!("buyer-{number}"))).collect();
     let tokens = rig.folder.join("tokens.txt");
     std::fs::write(&tokens, sign(rig.config(), &users)?.join("\n")).with_context(|| format!("writing {}", tokens.display()))?;
     let mut places = serde_json::to_value(rig.places().await?)?;

@@ -50,7 +50,7 @@ mysql.url = "{mysql}"
 [[policies]]
 name = "jwt-auth"
 timeout_ms = 2000
-prefixes = ["/api/"]
+prefixes = ["/api/", "/ws/", "/im/"]
 fail = {CLOSED}
 
 [[policies]]

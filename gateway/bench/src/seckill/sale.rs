@@ -6,9 +6,9 @@ use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::Sign;
 use crate::load::{Client, Request};
 use crate::rig::Rig;
+use crate::{Holder, Sign};
 
 /// Units in the warehouse beyond those of the sale, so that what is taken can be told.
 const WAREHOUSE: u32 = 10_000;
@@ -111,7 +111,7 @@ impl Sale {
         for node in 0..rig.nodes() {
             // An asker of its own for each node and sale: who asks twice too soon is a risk.
             let asker = format!("asker-{}-{node}", self.lot.sku);
-            let token = sign(rig.config(), std::slice::from_ref(&asker))?.pop().context("no token")?;
+            let token = sign(rig.config(), &[Holder::user(&asker)])?.pop().context("no token")?;
             let bearer = format!("Bearer {token}");
             let fields = [("authorization", bearer.as_str()), ("idempotency-key", &asker), ("x-device-id", &asker)];
             let request = Request::new("POST", "/api/seckill/buy", &fields, &self.order(TOO_MANY));
