@@ -52,6 +52,13 @@ impl Admin {
         Ok(answer.body)
     }
 
+    /// A value of `GET /metrics`, by its name with all of its labels; `None` while there is no such series.
+    pub(crate) async fn metric(&self, series: &str) -> anyhow::Result<Option<f64>> {
+        let text = client()?.get(self.url("/metrics")).send().await?.text().await?;
+        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.map(|value| value.trim().parse().context("a number")).transpose()
+    }
+
     /// The version of a policy that answers now.
     pub(crate) async fn policy_version(&self, name: &str) -> anyhow::Result<String> {
         let policies = self.get("/admin/plugins").await?;

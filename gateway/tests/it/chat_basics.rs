@@ -332,7 +332,7 @@ async fn frames_without_sense_are_answered_and_survived() {
         ("[]".into(), "BAD_JSON"),
         ("{}".into(), "BAD_REQUEST"),
         (r#"{"type":"teleport"}"#.into(), "UNKNOWN_TYPE"),
-        (r#"{"type":"close","sessionId":"1"}"#.into(), "UNKNOWN_TYPE"),
+        (r#"{"type":"close"}"#.into(), "BAD_REQUEST"),
         (r#"{"type":"text"}"#.into(), "BAD_REQUEST"),
         (text(&talk.session, "", "e").to_string(), "EMPTY_CONTENT"),
         (text(&talk.session, " \u{200b}\u{feff}\u{2060}", "e").to_string(), "EMPTY_CONTENT"),

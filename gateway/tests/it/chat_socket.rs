@@ -1,5 +1,6 @@
 //! One chat connection, frame by frame: what is sent is what the test says, and what arrives is shown as it is.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use anyhow::{Context, bail, ensure};
@@ -26,6 +27,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send + std::fmt::Debug> Transport for T
 #[derive(Debug)]
 pub(crate) struct ChatSocket {
     stream: WebSocketStream<Box<dyn Transport>>,
+    /// Frames that came in one text with the last one heard.
+    heard: VecDeque<Value>,
 }
 
 /// What a server may send.
@@ -52,7 +55,7 @@ impl ChatSocket {
     /// Shakes hands on a connection that is there.
     pub(crate) async fn handshake(transport: Box<dyn Transport>, request: impl IntoClientRequest + Unpin) -> anyhow::Result<Self> {
         let shaken = timeout(SOON, tokio_tungstenite::client_async(request, transport)).await.context("handshake")?;
-        Ok(Self { stream: shaken.context("handshake")?.0 })
+        Ok(Self { stream: shaken.context("handshake")?.0, heard: VecDeque::new() })
     }
 
     /// Sends one frame.
@@ -73,10 +76,14 @@ impl ChatSocket {
     /// The next thing that arrives. Cancel safe.
     pub(crate) async fn hear(&mut self) -> anyhow::Result<Heard> {
         loop {
+            if let Some(frame) = self.heard.pop_front() {
+                return Ok(Heard::Frame(frame));
+            }
             match self.stream.next().await {
                 Some(Ok(Message::Text(text))) => {
-                    let frame = serde_json::from_str(&text).with_context(|| format!("{text} is no JSON"))?;
-                    return Ok(Heard::Frame(frame));
+                    for line in text.lines() {
+                        self.heard.push_back(serde_json::from_str(line).with_context(|| format!("{text} is no JSON"))?);
+                    }
                 }
                 Some(Ok(Message::Close(frame))) => return Ok(Heard::Closed(frame.map(|frame| frame.code.into()))),
                 Some(Ok(Message::Binary(_))) => bail!("the server sent a binary message"),

@@ -134,6 +134,11 @@ impl Cluster {
         Admin::new(self.nodes[index].addresses().admin)
     }
 
+    /// The operators' side of worker `index`.
+    pub(crate) fn worker_admin(&self, index: usize) -> Admin {
+        Admin::new(self.workers[index].addresses().admin)
+    }
+
     /// Opens a sale and waits until every node sells: a node that was asked too early calls a lot unknown for a moment.
     pub(crate) async fn open_sale(&self, sku: u64, terms: Terms) -> anyhow::Result<Lot> {
         let lot = sale::open(&self.admin(0), sku, terms).await?;
@@ -344,7 +349,16 @@ pub(crate) async fn shared() -> anyhow::Result<Shared> {
     Ok(Shared(cluster.clone()))
 }
 
-/// A test's hold on the shared deployment, which itself is never dropped.
+/// A deployment shared by tests of people: three nodes, of which one may be killed, and two workers. Agents are gone and users
+/// have waited too long after a moment.
+pub(crate) async fn reception() -> anyhow::Result<Shared> {
+    static CLUSTER: OnceCell<Arc<Cluster>> = OnceCell::const_new();
+    let patience = "chat.agents.gone_after_ms = 3000\nchat.targets.first_response_ms = 1500\n";
+    let cluster = CLUSTER.get_or_try_init(async || Cluster::start(3, 2, patience).await.map(Arc::new)).await?;
+    Ok(Shared(cluster.clone()))
+}
+
+/// A test's hold on a shared deployment, which itself is never dropped.
 #[derive(Debug)]
 pub(crate) struct Shared(Arc<Cluster>);
 

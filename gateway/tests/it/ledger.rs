@@ -97,4 +97,34 @@ impl Ledger {
                 .await?;
         Ok(rows.into_iter().map(|(seq, sender, content)| StoredMessage { seq, sender, content }).collect())
     }
+
+    /// What a replica has of a session that hears of nothing from now on.
+    pub(crate) async fn replica_lags(&self, session: &str) -> anyhow::Result<()> {
+        sqlx::query("create table lagging_session as select * from chat_session where id = ?").bind(session).execute(&self.pool).await?;
+        Ok(())
+    }
+
+    /// That replica takes over; says how many messages are gone.
+    pub(crate) async fn replica_takes_over(&self, session: &str) -> anyhow::Result<u64> {
+        let mut tx = self.pool.begin().await?;
+        let lost = sqlx::query("delete from chat_message where session_id = ? and seq > (select max_seq from lagging_session)")
+            .bind(session)
+            .execute(&mut *tx)
+            .await?
+            .rows_affected();
+        sqlx::query("replace into chat_session select * from lagging_session").execute(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(lost)
+    }
+
+    /// Makes the tables refuse messages of this content, as a column too short or a damaged page would; or take them again.
+    pub(crate) async fn refuse_messages(&self, refused: bool) -> anyhow::Result<()> {
+        let edit = if refused {
+            "alter table chat_message add constraint ck_refused check (content <> 'poison')"
+        } else {
+            "alter table chat_message drop constraint ck_refused"
+        };
+        sqlx::query(edit).execute(&self.pool).await?;
+        Ok(())
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! `cluster`, `dev` and `process` start and kill things. `edge`, `admin`, `raw`, `chat_socket` and `ledger` speak to them;
 //! `operating` types what an operator types;
-//! `buyer`, `chat_client` and `conversation` behave as good clients do. `upstream` is what a gateway passes requests on to.
+//! `buyer`, `chat_client`, `conversation` and `desk` behave as good clients do. `upstream` is what a gateway passes requests on to.
 //! The other modules are tests, one subject each.
 //! Every wait is for a state that can be seen and ends at a deadline; every port is a free one.
 
@@ -14,6 +14,7 @@ mod chat_client;
 mod chat_socket;
 mod cluster;
 mod conversation;
+mod desk;
 mod dev;
 mod edge;
 mod http;
@@ -26,23 +27,33 @@ mod rollout_rig;
 mod sale;
 mod settings;
 mod tokens;
+mod tunnel;
 mod upstream;
+mod vault;
 mod wait;
 
 mod accounts;
+mod backlog;
 mod bad_input;
 mod bench;
 mod bots;
 mod browser;
 mod chat;
 mod chat_basics;
+mod chat_chaos;
 mod chat_faults;
+mod chat_http;
+mod chat_outages;
+mod chat_protocol;
+mod chat_set_aside;
+mod chat_witness;
 mod compensating;
 mod crowds;
 mod evidence;
 mod failover;
 mod forged_tokens;
 mod framing;
+mod half_open;
 mod handover;
 mod key_sets;
 mod lives;
@@ -50,6 +61,7 @@ mod losses;
 mod notices;
 mod outages;
 mod paying;
+mod people;
 mod phases;
 mod policies;
 mod proxying;
@@ -57,9 +69,17 @@ mod purchases;
 mod race;
 mod race_faults;
 mod returns;
+mod revocation;
 mod rfc6455;
 mod rollout;
 mod rollout_losses;
+mod service_levels;
+mod slow_clients;
 mod start;
+mod stomp;
+mod storms;
 mod tls;
+mod transfers;
+mod waiting_line;
+mod websocket_framing;
 mod writing_a_plugin;

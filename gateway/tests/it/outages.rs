@@ -152,7 +152,7 @@ async fn without_redis_nobody_buys_and_everybody_chats() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_bus_the_sale_goes_on() {
+async fn without_the_bus_the_sale_goes_on_and_messages_are_stored() {
     let mut shop = Shop::open().await.unwrap();
     for away in [Away::Killed, Away::Frozen] {
         let mark = format!("{away:?}");
@@ -161,8 +161,11 @@ async fn without_the_bus_the_sale_goes_on() {
         away.take(&shop.cluster, Part::Nats).unwrap();
         let message =
             json!({ "type": "text", "sessionId": shop.talk.session(), "content": "lost?", "clientMsgId": format!("lost-{mark}") });
-        let refused = socket.ask(message).await.unwrap();
-        assert_eq!((&refused["code"], &refused["temporary"]), (&json!("NOT_DURABLE"), &json!(true)), "{refused}");
+        let asked = Instant::now();
+        socket.send(message).await.unwrap();
+        let accepted = socket.expect("accepted").await.unwrap();
+        assert_eq!((&accepted["clientMsgId"], &accepted["dup"]), (&json!(format!("lost-{mark}")), &json!(false)), "{accepted}");
+        assert!(asked.elapsed() < REFUSED_WITHIN, "{mark}: accepted after {:?}", asked.elapsed());
         drop(socket);
         for number in 0..3 {
             let id = format!("buyer-{mark}-{number}");
