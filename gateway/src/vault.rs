@@ -174,6 +174,10 @@ async fn fetch(url: &str, token: Option<&str>) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use gateway_core::config::Secret;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
     use super::*;
 
     fn safe(list: &str) -> Safe {
@@ -212,6 +216,32 @@ mod tests {
         for short in ["", "AAAA", "not base64!"] {
             assert_eq!(safe.open(&id, short, b"here"), Err(Unsealable), "{short}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_key_service_is_asked_with_its_token_and_must_say_ok() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let source = VaultKeys::Url { url: format!("http://{}/keys", server.local_addr().unwrap()), token: Some(Secret::new("t0ken")) };
+        let serving = tokio::spawn(async move {
+            let body = line("k", "2020-01-01", 1);
+            for status in ["200 OK", "302 Found", "503 Service Unavailable"] {
+                let (mut stream, _) = server.accept().await.unwrap();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    assert_ne!(stream.read_buf(&mut head).await.unwrap(), 0, "the head ends");
+                }
+                assert!(String::from_utf8_lossy(&head).contains("authorization: Bearer t0ken"), "the token goes along");
+                let answer =
+                    format!("HTTP/1.1 {status}\r\nlocation: /other\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        assert_eq!(list(&source).await.unwrap().len(), 1);
+        for _ in 0..2 {
+            assert!(list(&source).await.is_err(), "keys are taken from a plain success only");
+        }
+        serving.await.unwrap();
+        assert!(list(&source).await.is_err(), "nobody is there");
     }
 
     #[test]
